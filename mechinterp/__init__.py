@@ -1,0 +1,1 @@
+"""The laboratory: tasks, models, training, runs on disk, and the commands."""

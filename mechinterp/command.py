@@ -1,0 +1,79 @@
+"""Manners every command shares: typed arguments in, one plain line for a mistake, exit codes."""
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import tyro
+
+from circuits.errors import InputError
+
+_FRAME = re.compile("[╭╮╰╯│]")
+_RULE = re.compile("─{4,}")
+
+
+def run_command(
+    kind: Any,
+    act: Callable[[Any], int | None],
+    *,
+    prog: str,
+    description: str,
+    argv: list[str] | None = None,
+) -> int:
+    """Parses arguments into a dataclass, acts on it, and turns mistakes into one line.
+
+    Args:
+        kind: the dataclass, or a union of them for subcommands.
+        act: what to do; its result is the exit code, None meaning 0.
+        prog: how the command is called, for its help.
+        description: shown by `--help`, examples included.
+        argv: the arguments; those of the process when not given.
+
+    Returns:
+        0 for success, 2 for a user's mistake, 130 after Ctrl-C.
+    """
+    try:
+        return act(_parse(kind, prog, description, argv)) or 0
+    except InputError as error:
+        print(f"{prog}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{prog}: interrupted; what was finished is kept", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone, as `| head` does; leave without a complaint.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parse(kind: Any, prog: str, description: str, argv: list[str] | None) -> Any:
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(
+                kind,
+                prog=prog,
+                description=description,
+                args=argv,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff),
+            )
+    except SystemExit as leave:
+        if leave.code in (0, None):
+            raise
+    raise InputError(_one_line(complaint.getvalue()))
+
+
+def _one_line(box: str) -> str:
+    """Reduces a framed, wrapped complaint to one line, without its title and its help hint."""
+    lines = [_FRAME.sub(" ", line).strip() for line in box.splitlines()[1:]]
+    said: list[str] = []
+    for line in lines:
+        if line.startswith(("For full helptext", "Argument helptext")):
+            break
+        if line and not _RULE.search(line):
+            said.append(line)
+    return " ".join(said).rstrip(".") + "; --help lists what is allowed"

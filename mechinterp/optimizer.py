@@ -1,0 +1,101 @@
+"""AdamW with parameter groups of their own learning rate, and its state as plain tensors."""
+
+import math
+import re
+
+import torch
+from torch import Tensor
+from transformer_lens import HookedTransformer
+
+from circuits.errors import InputError
+from mechinterp.config import TrainingConfig
+
+
+def make_optimizer(model: HookedTransformer, config: TrainingConfig) -> torch.optim.AdamW:
+    """Makes the optimizer of a run: fused AdamW, one group for each learning-rate factor.
+
+    Raises:
+        InputError: a factor is malformed, or its pattern matches no parameter.
+    """
+    factors = [_parse_factor(text) for text in config.lr_factor]
+    groups: dict[float, list[torch.nn.Parameter]] = {}
+    used: set[str] = set()
+    for name, parameter in model.named_parameters():
+        match = next(((p, f) for p, f in factors if re.search(p, name)), None)
+        if match:
+            used.add(match[0])
+        groups.setdefault(match[1] if match else 1.0, []).append(parameter)
+    for pattern, _ in factors:
+        if pattern not in used:
+            names = ", ".join(name for name, _ in list(model.named_parameters())[:4])
+            raise InputError(
+                f"lr_factor pattern {pattern!r} decides no parameter's rate; names look like {names}"
+            )
+    return torch.optim.AdamW(
+        [{"params": parameters, "factor": factor} for factor, parameters in groups.items()],
+        lr=config.lr,
+        betas=(config.beta1, config.beta2),
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
+
+
+def _parse_factor(text: str) -> tuple[str, float]:
+    pattern, _, number = text.rpartition("=")
+    try:
+        re.compile(pattern)
+        factor = float(number)
+    except (re.error, ValueError):
+        factor = math.nan
+    if not pattern or not (0 <= factor < math.inf):
+        raise InputError(
+            f"lr_factor is {text!r}; it has to be PATTERN=FACTOR, "
+            "for example 'blocks.0.attn.W_[QK]=0.1'"
+        )
+    return pattern, factor
+
+
+def learning_rate(config: TrainingConfig, step: int) -> float:
+    """Gives the learning rate of the update that leads from `step` to `step + 1`."""
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    if config.lr_schedule == "constant":
+        return config.lr
+    progress = (step - config.warmup) / max(1, config.steps - config.warmup)
+    return config.lr * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Sets every group's rate to `rate` times the group's own factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["factor"]
+
+
+def optimizer_state(
+    model: HookedTransformer, optimizer: torch.optim.Optimizer
+) -> dict[str, Tensor]:
+    """Gives the optimizer's moments as tensors named after the parameters they belong to."""
+    return {
+        f"{kind}/{name}": value
+        for name, parameter in model.named_parameters()
+        for kind, value in optimizer.state[parameter].items()
+    }
+
+
+def restore_optimizer(
+    model: HookedTransformer, optimizer: torch.optim.Optimizer, state: dict[str, Tensor]
+) -> None:
+    """Puts back what `optimizer_state` gave, bit for bit.
+
+    Raises:
+        InputError: a moment of some parameter is missing.
+    """
+    for name, parameter in model.named_parameters():
+        keys = [f"{kind}/{name}" for kind in ("step", "exp_avg", "exp_avg_sq")]
+        if keys[0] not in state:
+            continue  # a checkpoint at step 0 has no moments yet
+        missing = [key for key in keys if key not in state]
+        if missing:
+            raise InputError(f"the stored optimizer state lacks {', '.join(missing)}")
+        optimizer.state[parameter] = {key.split("/")[0]: state[key].clone() for key in keys}

@@ -1,0 +1,183 @@
+"""The training loop: batches in, checkpoints and metrics out, the same bits after a resume."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformer_lens import HookedTransformer
+
+from circuits.errors import InputError
+from mechinterp.config import RunConfig, TrainingConfig, validate
+from mechinterp.model import build_model, load_weights, weights_of
+from mechinterp.optimizer import (
+    learning_rate,
+    make_optimizer,
+    optimizer_state,
+    restore_optimizer,
+    set_learning_rate,
+)
+from mechinterp.runs import RunWriter
+from mechinterp.schedule import checkpoint_steps
+from mechinterp.tasks import Task, make_task
+
+Report = Callable[[int, dict[str, float]], None]
+"""Called with the step and the newest row of metrics."""
+
+
+def scored_loss(
+    model: HookedTransformer, tokens: Int[Tensor, "batch pos"], scored: Int[Tensor, " scored"]
+) -> Float[Tensor, ""]:
+    """Gives the mean next-token cross-entropy (nats) at the scored positions.
+
+    The final norm and the unembedding are applied at those positions only; the result is that of
+    the model's own forward pass.
+
+    Args:
+        model: any HookedTransformer.
+        tokens: full sequences, the target of the last scored position included.
+        scored: positions whose logits count; position p predicts token p + 1.
+    """
+    read = tokens[:, : int(scored[-1]) + 1]
+    resid = model(read, stop_at_layer=model.cfg.n_layers)[:, scored]
+    logits = model.unembed(model.ln_final(resid) if model.cfg.normalization_type else resid)
+    targets = tokens[:, scored + 1]
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+@dataclass
+class _State:
+    """What changes while training: the model, its optimizer, and the loss since the last row."""
+
+    model: HookedTransformer
+    optimizer: torch.optim.AdamW
+    step: int
+    loss_sum: Tensor
+    loss_count: Tensor
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The part of the state that the weights do not hold, for resuming."""
+        moments = optimizer_state(self.model, self.optimizer)
+        return {**moments, "loss_sum": self.loss_sum, "loss_count": self.loss_count}
+
+
+def train(
+    config: RunConfig,
+    path: Path,
+    *,
+    resume: bool = False,
+    command: str = "",
+    report: Report | None = None,
+) -> None:
+    """Trains one run from its configuration to its last step.
+
+    The weights are a pure function of the configuration, the machine and the thread count: a run
+    that was killed and resumed ends with the same bits as one that was not.
+
+    Args:
+        config: everything that decides the run.
+        path: the run's directory; it must not exist yet unless `resume` is set.
+        resume: continue an existing run from its newest intact checkpoint.
+        command: recorded in run.json, so that the run can be made again.
+        report: told about every row of metrics.
+
+    Raises:
+        InputError: the configuration is refused, the run exists or is in use, or the loss is no
+            longer finite.
+    """
+    validate(config)
+    task = make_task(config.task)
+    if task.n_tokens - 1 > config.model.n_ctx:
+        raise InputError(
+            f"n_ctx is {config.model.n_ctx}, the task's sequences need {task.n_tokens - 1}; "
+            "raise --n-ctx"
+        )
+    model = build_model(config.model, task.d_vocab)
+    zero = torch.zeros((), dtype=torch.float64)
+    state = _State(model, make_optimizer(model, config.training), 0, zero, zero.clone())
+    n_params = sum(p.numel() for p in model.parameters())
+    with RunWriter.open(path, config, n_params, resume, command) as run:
+        resumed = _restore(state, run)
+        _loop(state, task, config, run, report, written=state.step if resumed else -1)
+
+
+def _restore(state: _State, run: RunWriter) -> bool:
+    """Takes up the newest intact checkpoint, if there is one."""
+    point = run.resume_point()
+    if point is None:
+        run.start_from(-1)
+        return False
+    state.step, weights, stored = point
+    load_weights(state.model, weights)
+    restore_optimizer(state.model, state.optimizer, stored)
+    state.loss_sum, state.loss_count = stored["loss_sum"].clone(), stored["loss_count"].clone()
+    run.start_from(state.step)
+    return True
+
+
+def _loop(
+    state: _State,
+    task: Task,
+    config: RunConfig,
+    run: RunWriter,
+    report: Report | None,
+    written: int,
+) -> None:
+    """Trains to the last step; `written` is the step whose row and checkpoint already exist."""
+    training = config.training
+    kept = set(checkpoint_steps(config.checkpoints, training.steps))
+    generator = torch.Generator().manual_seed(training.data_seed)
+    scored = torch.tensor(task.scored)
+    while True:
+        # A checkpoint is written after its row of metrics, so a resumed run starts past both.
+        if state.step != written:
+            if state.step % training.eval_every == 0 or state.step == training.steps:
+                row = _measure(state, task, training)
+                run.log(row)
+                if report:
+                    report(state.step, row)
+            if state.step in kept:
+                run.save(state.step, weights_of(state.model), state.tensors())
+        if state.step >= training.steps:
+            return
+        tokens = task.batch(state.step, training.batch, generator)
+        _update(state, tokens, scored, training)
+
+
+def _update(
+    state: _State,
+    tokens: Int[Tensor, "batch pos"],
+    scored: Int[Tensor, " scored"],
+    training: TrainingConfig,
+) -> None:
+    set_learning_rate(state.optimizer, learning_rate(training, state.step))
+    loss = scored_loss(state.model, tokens, scored)
+    state.optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    if training.clip is not None:
+        torch.nn.utils.clip_grad_norm_(state.model.parameters(), training.clip)
+    state.optimizer.step()
+    # Accumulated as a tensor: reading the loss every step would stall an accelerator.
+    state.loss_sum += loss.detach()
+    state.loss_count += 1
+    state.step += 1
+
+
+def _measure(state: _State, task: Task, training: TrainingConfig) -> dict[str, float]:
+    """One row of metrics: the mean training loss since the last row, and the quick diagnostics."""
+    row: dict[str, float] = {"step": state.step}
+    if state.loss_count > 0:
+        row["train_loss"] = (state.loss_sum / state.loss_count).item()
+        if not torch.isfinite(state.loss_sum):
+            raise InputError(
+                f"training diverged before step {state.step}: the loss is {row['train_loss']}; "
+                "lower --lr or set --clip, and start a new run"
+            )
+    with torch.inference_mode():
+        for name, measure in task.diagnostics(state.model, training.eval_examples, "quick").items():
+            row[name], row[f"{name}_se"] = measure
+    state.loss_sum.zero_()
+    state.loss_count.zero_()
+    return row

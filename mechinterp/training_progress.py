@@ -1,0 +1,89 @@
+"""Training as somebody watches it: threads, a progress bar, and where the run is."""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from circuits.errors import InputError
+from mechinterp.config import RunConfig
+from mechinterp.training_loop import train
+
+SHOWN = ("train_loss", "candidate_loss", "z_gap", "loss_new")
+"""Metrics worth a place beside the bar, in order, where the task has them."""
+
+
+def run_training(
+    config: RunConfig, path: Path, *, resume: bool, threads: int, quiet: bool, command: str
+) -> None:
+    """Trains a run with progress on stderr: a bar on a terminal, a line now and then elsewhere.
+
+    Raises:
+        InputError: as `mechinterp.training_loop.train`, and for a negative thread count.
+    """
+    if threads < 0:
+        raise InputError(f"threads is {threads}; it has to be 0 (automatic) or more")
+    if threads:
+        torch.set_num_threads(threads)
+    watcher = _bar if sys.stderr.isatty() else _lines
+    started = time.monotonic()
+    with watcher(config.training.steps, quiet) as report:
+        train(config, path, resume=resume, command=command, report=report)
+    if not quiet:
+        minutes = (time.monotonic() - started) / 60
+        print(f"run {path.name}: {config.training.steps} steps, {minutes:.1f} min, in {path}")
+
+
+def _summary(row: dict[str, float]) -> str:
+    return "  ".join(f"{name} {row[name]:.3f}" for name in SHOWN if name in row)
+
+
+class _bar:
+    """A bar with loss, speed and time left."""
+
+    def __init__(self, steps: int, quiet: bool) -> None:
+        self._progress = Progress(
+            TextColumn("training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=quiet,
+        )
+        self._bar = self._progress.add_task("training", total=steps, note="")
+        self._first: tuple[float, int] | None = None
+
+    def __enter__(self) -> "_bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, step: int, row: dict[str, float]) -> None:
+        now = time.monotonic()
+        self._first = self._first or (now, step)
+        speed = (step - self._first[1]) / max(now - self._first[0], 1e-9)
+        self._progress.update(self._bar, completed=step, note=f"{_summary(row)}  {speed:.1f}/s")
+
+
+class _lines:
+    """A line of progress every twenty seconds, for logs."""
+
+    def __init__(self, steps: int, quiet: bool) -> None:
+        self._steps, self._quiet, self._last = steps, quiet, 0.0
+
+    def __enter__(self) -> "_lines":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def __call__(self, step: int, row: dict[str, float]) -> None:
+        if not self._quiet and (time.monotonic() - self._last > 20 or step == self._steps):
+            self._last = time.monotonic()
+            print(f"step {step}/{self._steps}  {_summary(row)}", file=sys.stderr, flush=True)
