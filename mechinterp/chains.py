@@ -149,6 +149,23 @@ def sample(
     return tokens
 
 
+def check_states(tokens: Int[Tensor, "batch pos"], n_states: int) -> None:
+    """Refuses tokens that are not states.
+
+    Args:
+        tokens: what should be states.
+        n_states: states are 0 to n_states - 1.
+
+    Raises:
+        InputError: some token is outside that range.
+    """
+    if tokens.numel() and not 0 <= int(tokens.min()) <= int(tokens.max()) < n_states:
+        raise InputError(
+            f"tokens run from {int(tokens.min())} to {int(tokens.max())}, but a chain of "
+            f"{n_states} states has tokens 0 to {n_states - 1}: use the chains' own task"
+        )
+
+
 def _cumulative(probabilities: Tensor) -> Tensor:
     total = probabilities.double().cumsum(-1)
     return total / total[..., -1:]

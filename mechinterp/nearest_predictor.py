@@ -1,0 +1,125 @@
+"""How far a model is from each Bayes predictor, and which one it is nearest to: its phase."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+PHASES = {
+    "one_gen": "1-Gen",
+    "two_gen": "2-Gen",
+    "one_mem_stationary": "1-Mem",
+    "one_mem_transition": "1-Mem",
+    "two_mem": "2-Mem",
+}
+"""The paper's name of the phase in which a model computes what a predictor computes."""
+
+FARTHEST = 0.03
+"""Nats: a model farther than this from every predictor is in no phase."""
+
+CLEAREST = 1.25
+"""A model whose second-nearest predictor is less than this many times as far is in no phase."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The predictor a model is nearest to, and how clearly."""
+
+    nearest: str
+    """Name of the nearest predictor."""
+    runner_up: str
+    """Name of the nearest predictor that stands for another phase."""
+    distance: float
+    """KL to the nearest on training chains plus the same on new chains, in nats."""
+    margin: float
+    """Distance of the runner-up over that of the nearest; 1 is a tie."""
+    mixed: bool
+    """Whether the nearest predictor is too far, or the runner-up too close, to speak of a phase."""
+
+    @property
+    def name(self) -> str:
+        """The phase: 1-Gen, 1-Mem, 2-Gen, 2-Mem or mixed."""
+        return "mixed" if self.mixed else PHASES[self.nearest]
+
+
+def nearest_phase(
+    train: Mapping[str, float],
+    new: Mapping[str, float],
+    farthest: float = FARTHEST,
+    clearest: float = CLEAREST,
+) -> Phase:
+    """Which phase is a model in?
+
+    The predictor with the least sum of the two distances. Both sets count, since on training
+    chains alone 1-Gen and 1-Mem with the stationary read-out give nearly the same answers. The
+    rule and its two limits are ours (section 3 of the paper notes): the authors' own was not found.
+
+    Args:
+        train: KL (nats) of the model to each predictor on training chains, by predictor.
+        new: the same on new chains, with the same names.
+        farthest: largest distance that still makes a phase, in nats.
+        clearest: least ratio of the runner-up's distance to the nearest's.
+
+    Returns:
+        The phase, which is "mixed" when either limit is broken.
+    """
+    total = {name: train[name] + new[name] for name in train}
+    nearest = min(total, key=total.__getitem__)
+    others = [name for name in total if PHASES[name] != PHASES[nearest]]
+    runner_up = min(others, key=total.__getitem__)
+    best = total[nearest]
+    margin = total[runner_up] / best if best > 0 else math.inf
+    return Phase(nearest, runner_up, best, margin, best > farthest or margin < clearest)
+
+
+def late_positions(length: int) -> range:
+    """Which positions have seen at least a quarter of the sequence?
+
+    Args:
+        length: states in a full sequence, N.
+
+    Returns:
+        Positions p with p + 1 >= N / 4 states seen and a next state to predict.
+    """
+    return range(math.ceil(length / 4) - 1, length - 1)
+
+
+def kl_divergence(
+    log_q: Float[Tensor, "batch pos state"], log_p: Float[Tensor, "batch pos state"]
+) -> Float[Tensor, "batch pos"]:
+    """KL(q || p) in nats at every position, from log-probabilities, in float64."""
+    log_q, log_p = log_q.double(), log_p.double()
+    return (log_q.exp() * (log_q - log_p)).sum(-1)
+
+
+def kl_to_predictors(
+    log_probs: Float[Tensor, "batch scored state"],
+    predictions: Mapping[str, Float[Tensor, "batch pos state"]],
+) -> dict[str, Float[Tensor, " batch"]]:
+    """How far are a model's predictions from those of each Bayes predictor?
+
+    KL(predictor || model), the mean over positions that have seen at least a quarter of the
+    sequence (section 3 of the paper notes).
+
+    Args:
+        log_probs: the model's log-probabilities, at the positions that have a target: all but
+            the last.
+        predictions: log-probabilities of each predictor at every position, as `predict_all` gives.
+
+    Returns:
+        KL in nats for each sequence, by predictor.
+    """
+    late = list(late_positions(log_probs.shape[1] + 1))
+    own = log_probs[:, late]
+    return {
+        name: kl_divergence(answer[:, late], own).mean(-1) for name, answer in predictions.items()
+    }
+
+
+def transience_index(kl_two_gen: float, kl_two_mem: float) -> float:
+    """How much nearer to 2-Mem than to 2-Gen: ln(KL to 2-Gen / KL to 2-Mem), smooth in time."""
+    floor = torch.finfo(torch.float64).tiny
+    return math.log(max(kl_two_gen, floor) / max(kl_two_mem, floor))
