@@ -1,5 +1,7 @@
 """Random Markov chains: Dirichlet rows, stationary distributions, sequences. All in float64."""
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float, Int
 from scipy.special import gammaincinv
@@ -107,46 +109,69 @@ def entropy_rate(chains: Float[Tensor, "chain state next"]) -> Float[Tensor, " c
     return (stationary(chains) * row_entropy).sum(-1)
 
 
+def cumulative(probabilities: Float[Tensor, "*batch state"]) -> Float[Tensor, "*batch state"]:
+    """Gives cumulative sums for `pick`, divided by their last value so that they end in exactly 1.
+
+    A row that sums to 1 only up to rounding then picks neither a state past the last one nor a
+    state of probability 0.
+    """
+    total = probabilities.double().cumsum(-1)
+    return total / total[..., -1:]
+
+
 def pick(
-    probabilities: Float[Tensor, "*batch state"], uniform: Float[Tensor, "*batch"]
-) -> Int[Tensor, "*batch"]:
+    cumulative: Float[Tensor, "batch state"], uniform: Float[Tensor, " batch"]
+) -> Int[Tensor, " batch"]:
     """Which state does each uniform draw pick?
 
-    The cumulative sum is divided by its last value, so that it ends in exactly 1: a draw below 1
-    can never run past the last state, nor land on a state of probability 0.
-
     Args:
-        probabilities: non-negative, summing to 1 up to rounding.
+        cumulative: sums of probabilities up to and including each state.
         uniform: draws in [0, 1).
 
     Returns:
-        State indices.
+        The first state whose sum exceeds the draw.
     """
-    return _pick_cumulative(_cumulative(probabilities), uniform)
+    return torch.searchsorted(cumulative, uniform.unsqueeze(-1), right=True).squeeze(-1)
 
 
-def sample(
-    chains: Float[Tensor, "chain state next"],
-    chain: Int[Tensor, " batch"],
-    uniform: Float[Tensor, "batch pos"],
-) -> Int[Tensor, "batch pos"]:
-    """Draws one sequence of each listed chain, started from its stationary distribution.
+@dataclass(frozen=True)
+class ChainSampler:
+    """Chains made ready to be sampled from, started in their stationary distributions."""
 
-    Args:
-        chains: transition matrices.
-        chain: the chain of each sequence.
-        uniform: draws in [0, 1), one for each state.
+    chains: Float[Tensor, "chain state next"]
+    first: Float[Tensor, "chain state"]
+    """Cumulative stationary distributions."""
+    rows: Float[Tensor, "chain state next"]
+    """Cumulative rows."""
 
-    Returns:
-        The sequences, one column for each column of draws.
-    """
-    cumulative = _cumulative(chains)
-    tokens = torch.empty(uniform.shape, dtype=torch.long)
-    tokens[:, 0] = pick(stationary(chains)[chain], uniform[:, 0])
-    for pos in range(1, uniform.shape[1]):
-        rows = cumulative[chain, tokens[:, pos - 1]]
-        tokens[:, pos] = _pick_cumulative(rows, uniform[:, pos])
-    return tokens
+    @classmethod
+    def of(cls, chains: Float[Tensor, "chain state next"]) -> "ChainSampler":
+        """Prepares transition matrices.
+
+        Raises:
+            InputError: a chain has no unique stationary distribution.
+        """
+        return cls(chains, cumulative(stationary(chains)), cumulative(chains))
+
+    def sample(
+        self, chain: Int[Tensor, " batch"], uniform: Float[Tensor, "batch pos"]
+    ) -> Int[Tensor, "batch pos"]:
+        """Draws one sequence of each listed chain.
+
+        Args:
+            chain: the chain of each sequence.
+            uniform: draws in [0, 1), one for each state.
+
+        Returns:
+            The sequences, one column for each column of draws.
+        """
+        n_states = self.rows.shape[-1]
+        rows = self.rows.flatten(0, 1)
+        draws = uniform.T.contiguous()
+        states = [pick(self.first[chain], draws[0])]
+        for draw in draws[1:]:
+            states.append(pick(rows.index_select(0, chain * n_states + states[-1]), draw))
+        return torch.stack(states, dim=1)
 
 
 def check_states(tokens: Int[Tensor, "batch pos"], n_states: int) -> None:
@@ -164,12 +189,3 @@ def check_states(tokens: Int[Tensor, "batch pos"], n_states: int) -> None:
             f"tokens run from {int(tokens.min())} to {int(tokens.max())}, but a chain of "
             f"{n_states} states has tokens 0 to {n_states - 1}: use the chains' own task"
         )
-
-
-def _cumulative(probabilities: Tensor) -> Tensor:
-    total = probabilities.double().cumsum(-1)
-    return total / total[..., -1:]
-
-
-def _pick_cumulative(cumulative: Tensor, uniform: Tensor) -> Tensor:
-    return (cumulative <= uniform[..., None]).sum(-1)

@@ -10,6 +10,7 @@ from typing import Any
 
 from circuits.errors import InputError
 from mechinterp.runs.atomic import plain_errors, replace_file, write_all
+from mechinterp.runs.manifest import Seal
 from mechinterp.runs.sealed_json import parse_json
 
 METRICS = "metrics.jsonl"
@@ -113,9 +114,9 @@ class MetricsLog:
         with plain_errors("write", self.path):
             os.fsync(self._descriptor)
 
-    def seal(self) -> dict[str, int | str]:
-        """Gives the length in bytes and the sha256 of the file as it is now."""
-        return {"bytes": self._size, "sha256": self._hash.hexdigest()}
+    def seal(self) -> Seal:
+        """Gives the length and the sha256 of the file as it is now."""
+        return Seal(self._size, self._hash.hexdigest())
 
     def close(self) -> None:
         """Closes the file; a second call does nothing."""

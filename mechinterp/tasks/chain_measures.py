@@ -78,9 +78,7 @@ def predictor_gaps(config: MarkovChainsConfig, n: int) -> dict[str, float]:
     gaps: dict[str, float] = {}
     for suffix, new in SETS.items():
         sequences = evaluation_sequences(config, n, new)
-        pieces = zip(
-            sequences.tokens.split(AT_ONCE), sequences.truth().split(AT_ONCE), strict=True
-        )
+        pieces = zip(sequences.tokens.split(AT_ONCE), sequences.truth().split(AT_ONCE), strict=True)
         for tokens, truth in pieces:
             for name, answer in _predictions(config, tokens).items():
                 kl = kl_divergence(truth[:, late], answer[:, late]).mean(-1).sum().item()

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.errors import InputError
-from mechinterp.chains import draw_chains, sample
+from mechinterp.chains import ChainSampler, draw_chains
 from mechinterp.config import MarkovChainsConfig
 from mechinterp.tasks.base import fork
 
@@ -57,26 +57,28 @@ def held_out_chains(config: MarkovChainsConfig) -> Float[Tensor, "chain state ne
 
 def draw_sequences(
     config: MarkovChainsConfig,
-    chains: Float[Tensor, "chain state next"] | None,
     chain: Int[Tensor, " batch"],
     generator: torch.Generator,
+    new: bool = False,
 ) -> ChainSequences:
     """Draws one sequence for each listed chain.
 
     Args:
-        config: gives the length and, for fresh chains, their ensemble.
-        chains: frozen chains, or None to draw one for each sequence.
-        chain: which chain each sequence is from; only its length counts for fresh ones.
+        config: the task.
+        chain: which chain each sequence is from; only how many counts when chains are fresh.
         generator: is advanced.
+        new: from the held-out chains; else from the training chains, fresh ones for k = inf.
 
     Returns:
         The sequences with their chains.
     """
-    if chains is None:
-        chains = draw_chains(len(chain), config.n_states, config.dirichlet, generator)
-        chain = torch.arange(len(chain))
+    if config.k == "inf" and not new:
+        fresh = draw_chains(len(chain), config.n_states, config.dirichlet, generator)
+        chain, sampler = torch.arange(len(chain)), ChainSampler.of(fresh)
+    else:
+        sampler = _sampler(config, new)
     uniform = torch.rand(len(chain), config.length, generator=generator, dtype=torch.float64)
-    return ChainSequences(sample(chains, chain, uniform), chain, chains)
+    return ChainSequences(sampler.sample(chain, uniform), chain, sampler.chains)
 
 
 def training_batch(
@@ -136,14 +138,23 @@ def _draw(config: MarkovChainsConfig, n: int, seed: int, kind: int = TRAINING_CH
     return draw_chains(n, config.n_states, config.dirichlet, generator)
 
 
+@lru_cache(maxsize=8)
+@torch.inference_mode(False)
+def _sampler(config: MarkovChainsConfig, new: bool) -> ChainSampler:
+    chains = held_out_chains(config) if new else training_chains(config)
+    if chains is None:
+        raise InputError("k is inf: there are no frozen chains; draw fresh ones")
+    return ChainSampler.of(chains)
+
+
 @lru_cache(maxsize=4)
 @torch.inference_mode(False)
 def _training_block(config: MarkovChainsConfig, seed: int, block: int, size: int) -> Tensor:
     """Batches `"step batch pos"` of consecutive steps."""
     generator = fork(torch.Generator().manual_seed(seed), TRAINING, block, size)
-    chains, n = training_chains(config), STEPS_AT_ONCE * size
-    chain = torch.randint(1 if chains is None else len(chains), (n,), generator=generator)
-    tokens = draw_sequences(config, chains, chain, generator).tokens
+    n_chains = 1 if config.k == "inf" else config.k
+    chain = torch.randint(n_chains, (STEPS_AT_ONCE * size,), generator=generator)
+    tokens = draw_sequences(config, chain, generator).tokens
     return tokens.unflatten(0, (STEPS_AT_ONCE, size))
 
 
@@ -152,7 +163,7 @@ def _training_block(config: MarkovChainsConfig, seed: int, block: int, size: int
 def _evaluation_block(config: MarkovChainsConfig, block: int, new: bool) -> ChainSequences:
     seed = HELD_OUT_SEED if new else config.chain_seed
     generator = fork(torch.Generator().manual_seed(seed), EVALUATION, int(new), block)
-    chains = held_out_chains(config) if new else training_chains(config)
     index = torch.arange(block * EVALUATION_AT_ONCE, (block + 1) * EVALUATION_AT_ONCE)
-    turn = index if chains is None else index % len(chains)
-    return draw_sequences(config, chains, turn, generator)
+    n_chains = config.held_out if new else config.k
+    turn = index if n_chains == "inf" else index % n_chains
+    return draw_sequences(config, turn, generator, new)

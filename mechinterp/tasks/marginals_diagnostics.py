@@ -30,9 +30,6 @@ from mechinterp.tasks.marginals_fibres import (
 ROWS_AT_ONCE = 1024
 """Sequences in one forward pass; bounds the memory of a call."""
 
-MOSTLY_RIGHT = 0.8
-"""Share of a group's candidates that `groups_80` asks for."""
-
 
 class Scores(NamedTuple):
     """Log-probabilities (nats, float64, on the CPU) that a model gives to sequences."""
@@ -41,6 +38,8 @@ class Scores(NamedTuple):
     """Of the tokens at the scored positions: the answer's characters, then EOS."""
     first: Float[Tensor, "batch d_vocab"]
     """Of every token as the first one of the answer."""
+    greedy: Bool[Tensor, "batch scored"]
+    """Whether the token at the scored position is the model's first choice."""
 
 
 @torch.no_grad()
@@ -52,13 +51,13 @@ def score(model: LogitsOf, task: Marginals, tokens: Int[Tensor, "batch pos"]) ->
     """
     unique, inverse = torch.unique(tokens, dim=0, return_inverse=True)
     scored = list(task.scored)
-    targets, first = [], []
+    chunks = []
     for rows in unique.split(ROWS_AT_ONCE):
         log_probs = model(rows[:, :-1])[:, scored].cpu().double().log_softmax(-1)
         answer = rows[:, scored[0] + 1 :]
-        targets.append(log_probs.gather(-1, answer[..., None])[..., 0])
-        first.append(log_probs[:, 0])
-    return Scores(torch.cat(targets)[inverse], torch.cat(first)[inverse])
+        targets = log_probs.gather(-1, answer[..., None])[..., 0]
+        chunks.append((targets, log_probs[:, 0], log_probs.argmax(-1) == answer))
+    return Scores(*(torch.cat(field)[inverse] for field in zip(*chunks, strict=True)))
 
 
 def candidate_log_probs(
@@ -147,8 +146,7 @@ def diagnostics(
     Always:
         first_token_ce: cross-entropy of the answer's first character, whole vocabulary (nats).
         target_ce: mean cross-entropy of the answer's characters and EOS, as trained on (nats).
-        target_accuracy: share whose answer is the likeliest string, character by character
-            given the right ones before it; EOS does not count.
+        target_accuracy: share whose answer greedy decoding gives; EOS does not count.
     With a fibre of candidates (`bz_to_a`, `b_to_a`):
         candidate_mass: probability on first characters that some answer of B starts with.
         candidate_loss: see `candidate_loss` (nats); needs k >= 2.
@@ -176,25 +174,60 @@ def diagnostics(
         InputError: there are fewer than `n` evaluation sequences.
     """
     tokens = task.evaluation(n)
-    parts = [tokens]
+    parts = {"clean": tokens}
     if has_other_selectors(task):
-        parts.append(with_wrong_selector(task, tokens))
+        parts["wrong_z"] = with_wrong_selector(task, tokens)
     if has_candidates(task) and task.config.k > 1:
-        parts.append(candidates(task, tokens).flatten(0, 1))
-    scores = score(model, task, torch.cat(parts))
-    targets = list(scores.targets.split([len(part) for part in parts]))
-    clean, first = targets.pop(0), scores.first[:n]
-    result = _losses(task, tokens, clean)
+        parts["candidates"] = candidates(task, tokens).flatten(0, 1)
+    scores = _score_parts(model, task, parts)
+    clean = scores["clean"]
+    result = {
+        "first_token_ce": measure(-clean.targets[:, 0]),
+        "target_ce": measure(-clean.targets.mean(-1)),
+        "target_accuracy": measure(clean.greedy[:, :-1].all(-1).double()),
+    }
     if has_candidates(task):
-        result["candidate_mass"] = measure(candidate_mass(task, tokens, first))
-    if has_other_selectors(task):
-        result["z_gap"] = measure(clean[:, 0] - targets.pop(0)[:, 0])
-    if targets:
-        log_probs = targets.pop(0).sum(-1).view(n, -1)
+        result["candidate_mass"] = measure(candidate_mass(task, tokens, clean.first))
+    if "wrong_z" in scores:
+        result["z_gap"] = measure(clean.targets[:, 0] - scores["wrong_z"].targets[:, 0])
+    if "candidates" in scores:
+        log_probs = scores["candidates"].targets.sum(-1).view(n, task.config.k)
         right = answer_slot(task, tokens)
         result["candidate_loss"] = measure(candidate_loss(log_probs, right))
         if has_other_selectors(task):
-            result["candidate_accuracy"] = measure(candidate_correct(log_probs, right))
+            correct = candidate_correct(log_probs, right)
+            result["candidate_accuracy"] = measure(correct.double())
             if detail == "full":
                 result |= _group_measures(model, task, -(-n // task.config.k))
     return result
+
+
+def _score_parts(model: LogitsOf, task: Marginals, parts: dict[str, Tensor]) -> dict[str, Scores]:
+    """Scores several sets of sequences together, so that what they share is run once."""
+    scores = score(model, task, torch.cat(list(parts.values())))
+    pieces = [field.split([len(part) for part in parts.values()]) for field in scores]
+    return {name: Scores(*fields) for name, *fields in zip(parts, *pieces, strict=True)}
+
+
+def _group_candidates(
+    model: LogitsOf, task: Marginals, n_groups: int
+) -> tuple[Float[Tensor, "group k"], Bool[Tensor, "group k"]]:
+    """Gives the candidate loss of every member of whole groups, and whether it is right."""
+    groups = task.groups(n_groups)
+    tokens = groups.flatten(0, 1)
+    log_probs, right = candidate_log_probs(model, task, tokens), answer_slot(task, tokens)
+    loss, correct = candidate_loss(log_probs, right), candidate_correct(log_probs, right)
+    return loss.view(groups.shape[:2]), correct.view(groups.shape[:2])
+
+
+def _group_measures(model: LogitsOf, task: Marginals, n_groups: int) -> dict[str, Measure]:
+    loss, correct = _group_candidates(model, task, n_groups)
+    # Whole numbers are compared: 0.8 has no exact binary form.
+    n_right = correct.sum(1)
+    mostly = 5 * n_right >= 4 * task.config.k
+    return {
+        "group_mean_accuracy": measure(n_right.double() / task.config.k),
+        "group_accuracy": measure(correct.all(1).double()),
+        "groups_80": measure(mostly.double()),
+        "group_candidate_loss": measure(loss.mean(1)),
+    }

@@ -99,9 +99,10 @@ def with_string_of(
     examples: Int[Tensor, " batch"],
 ) -> Int[Tensor, "batch pos"]:
     """Gives the sequences with their string `name` taken from other examples."""
-    span = list(Layout.of(config).spans[name])
+    span = Layout.of(config).spans[name]
+    columns = slice(span[0], span[-1] + 1)
     mixed = tokens.clone()
-    mixed[:, span] = all_sequences(config)[examples][:, span]
+    mixed[:, columns] = all_sequences(config)[:, columns][examples]
     return mixed
 
 

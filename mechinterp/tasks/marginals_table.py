@@ -92,7 +92,7 @@ def unique_codes(n: int, space: int, generator: torch.Generator) -> Int[Tensor, 
 def _answers(config: MarginalsConfig, generator: torch.Generator) -> Int[Tensor, "n_b k"]:
     """Draws globally different answers whose prefixes also differ inside every fibre."""
     n_b, k = config.n_b, config.k
-    if config.distinct_prefix == 0:
+    if config.distinct_prefix == 0 or k == 1:
         return unique_codes(n_b * k, N_ANSWERS, generator).view(n_b, k)
     n_prefixes = N_CHARACTERS**config.distinct_prefix
     n_suffixes = N_ANSWERS // n_prefixes
@@ -128,14 +128,12 @@ def prefix_sets(
         chosen = torch.randint(left, (n_b,), generator=generator) < needed
         drawn = int(chosen.sum())
         count = min(max(drawn, open_places - (left - 1) * capacity), capacity)
+        # Rows that need every prefix left keep this one; rows that need none never get it.
+        movable = chosen & (needed < left) if count < drawn else ~chosen & (needed > 0)
         if count != drawn:
-            # Rows that must have it first, then the chosen, then the others that need one more.
-            rank = torch.where(needed == left, 0, torch.where(chosen, 1, 2))
-            rank[needed == 0] = 3
-            shuffled = torch.randperm(n_b, generator=generator)
-            order = shuffled[rank[shuffled].argsort(stable=True)]
-            chosen = torch.zeros(n_b, dtype=torch.bool)
-            chosen[order[:count]] = True
+            rows = movable.nonzero()[:, 0]
+            moved = torch.randperm(len(rows), generator=generator)[: abs(count - drawn)]
+            chosen[rows[moved]] = count > drawn
         member[:, prefix] = chosen
         needed -= chosen.long()
         open_places -= count

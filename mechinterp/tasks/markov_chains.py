@@ -139,8 +139,8 @@ class MarkovChains:
             )
         own = torch.randint(k, (n,), generator=generator)
         other = (own + torch.randint(1, k, (n,), generator=generator)) % k
-        clean = draw_sequences(self.config, self.chains, own, generator)
-        return clean, draw_sequences(self.config, self.chains, other, generator)
+        clean = draw_sequences(self.config, own, generator)
+        return clean, draw_sequences(self.config, other, generator)
 
     def diagnostics(self, model: LogitsOf, n: int, detail: Detail = "quick") -> dict[str, Measure]:
         """How good is a model, and which Bayes predictor does it compute?

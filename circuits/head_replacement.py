@@ -1,0 +1,115 @@
+"""What an ablated head carries instead of its own z: nothing, a mean, or another example's."""
+
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from circuits.errors import InputError
+from circuits.heads import check_pair
+
+HeadAblation = Literal["zero", "mean", "mean-all", "resample", "patch"]
+
+
+def check_head_ablation(ablation: str) -> None:
+    """Refuses an ablation that does not exist.
+
+    Raises:
+        InputError: with the list of those that do.
+    """
+    if ablation not in get_args(HeadAblation):
+        raise InputError(
+            f"ablation={ablation!r} is unknown; choose one of {', '.join(get_args(HeadAblation))} "
+            "(mean is one vector a position, mean-all one vector over all positions)"
+        )
+
+
+def donors(n: int, seed: int = 0) -> Int[Tensor, " batch"]:
+    """Gives each example another one of the batch to resample from.
+
+    The examples are put on a random ring, and each takes its neighbour: none gets itself, and
+    each is used once.
+
+    Args:
+        n: number of examples.
+        seed: seed of the ring; the global random state is not touched.
+
+    Returns:
+        The index of the donor of each example.
+
+    Raises:
+        InputError: for fewer than 2 examples.
+    """
+    if n < 2:
+        raise InputError(f"resample needs at least 2 examples to draw from, {n} given")
+    ring = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    taken = torch.empty(n, dtype=torch.long)
+    taken[ring] = ring.roll(-1)
+    return taken
+
+
+def replacement(
+    ablation: str, z: Float[Tensor, "batch pos head_index d_head"], seed: int = 0
+) -> Float[Tensor, "rows places head_index d_head"]:
+    """Makes the replacement for one layer's z.
+
+    Args:
+        ablation: which kind.
+        z: the recorded z that replacements are made of: of the reference batch (for "mean",
+            "mean-all" and "resample") or of the corrupt batch (for "patch"); for "zero" any.
+        seed: seed of the resampling.
+
+    Returns:
+        A tensor that broadcasts against z: `rows` is 1 where all examples get the same, and
+        `places` is 1 where all positions do.
+    """
+    check_head_ablation(ablation)
+    if ablation == "zero":
+        return torch.zeros_like(z[:1, :1])
+    if ablation == "mean":
+        return z.mean(0, keepdim=True)
+    if ablation == "mean-all":
+        return z.mean((0, 1), keepdim=True)
+    if ablation == "resample":
+        return z[donors(z.shape[0], seed).to(z.device)]
+    return z
+
+
+def replacement_batch(
+    ablation: str,
+    clean: Int[Tensor, "batch pos"],
+    reference: Int[Tensor, "reference_batch reference_pos"] | None,
+    corrupt: Int[Tensor, "corrupt_batch corrupt_pos"] | None,
+) -> Int[Tensor, "rows pos"] | None:
+    """Says which batch the replacement is computed on, if not the clean one itself.
+
+    Args:
+        ablation: which kind.
+        clean: the batch under study.
+        reference: another batch for "mean", "mean-all" or "resample", if the caller gave one.
+        corrupt: the paired batch, for "patch".
+
+    Raises:
+        InputError: if a batch is given that this ablation has no use for, or one is missing.
+    """
+    check_head_ablation(ablation)
+    if ablation == "patch":
+        check_pair(clean, corrupt, "ablation='patch'")
+    elif corrupt is not None:
+        raise InputError(
+            f"corrupt= is not used by ablation={ablation!r}; leave it out or use patch"
+        )
+    if ablation in ("zero", "patch") and reference is not None:
+        raise InputError(f"reference= is not used by ablation={ablation!r}; leave it out")
+    if reference is not None and reference.shape[1] != clean.shape[1]:
+        raise InputError(
+            f"reference has {reference.shape[1]} positions but clean has {clean.shape[1]}; "
+            "give sequences of the same length"
+        )
+    if ablation == "resample" and reference is not None and len(reference) != len(clean):
+        raise InputError(
+            f"reference has {len(reference)} examples but clean has {len(clean)}; "
+            "resample needs one an example"
+        )
+    return corrupt if ablation == "patch" else reference

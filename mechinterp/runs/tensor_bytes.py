@@ -1,0 +1,58 @@
+"""Tensors as the bytes of a safetensors file, several times faster than the library's own writer.
+
+A run with dense checkpoints writes a hundred small tensors every few dozen steps; the library
+spends a good part of a millisecond on each. The result is the same, byte for byte.
+"""
+
+import json
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from circuits.errors import InputError
+
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""What can be stored; the names are those of the format."""
+
+
+def encode(tensors: Mapping[str, Tensor]) -> bytes:
+    """Gives the safetensors file of some tensors.
+
+    Args:
+        tensors: by name; of any device, strided or not, views and ties included.
+
+    Raises:
+        InputError: a tensor is of a type that the format does not know.
+    """
+    for name, tensor in tensors.items():
+        if tensor.dtype not in DTYPES:
+            raise InputError(f"{name} is {tensor.dtype}; stored are {', '.join(DTYPES.values())}")
+    # Wide types first, as the library orders them: every tensor starts at a multiple of its width.
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header: dict[str, object] = {}
+    chunks: list[bytes | memoryview] = []
+    end = 0
+    for name in names:
+        tensor = tensors[name].detach().cpu().contiguous()
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+        chunks.append(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *chunks])
