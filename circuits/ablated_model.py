@@ -1,4 +1,4 @@
-"""A model with heads taken away, as a function of tokens, so that anything can be measured on it."""
+"""A model with heads taken away, as a function of tokens: anything can be measured on it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from circuits.head_replacement import HeadAblation, check_head_ablation, replace
 from circuits.heads import check_tokens, parse_head_sets, parse_positions, set_name
 from circuits.provenance import provenance
 from circuits.restart import record
+from circuits.undisturbed import undisturbed
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,6 @@ class AblatedModel:
     positions: tuple[int, ...] | None
     provenance: dict[str, Any]
 
-    @torch.no_grad()
     def __call__(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab"]:
         """Gives the logits under the ablation.
 
@@ -49,10 +49,10 @@ class AblatedModel:
         check_tokens(self.model, tokens, "tokens", tokens.shape[1])
         for swap in self.swaps.values():
             _check_fits(tokens, swap)
-        if self.positions is not None:
-            parse_positions(self.positions, tokens.shape[1])
+        parse_positions(self.positions, tokens.shape[1])
         hooks = [(f"blocks.{layer}.attn.hook_z", self._hook(layer)) for layer in self.swaps]
-        return self.model.run_with_hooks(tokens, fwd_hooks=hooks)
+        with undisturbed(self.model):
+            return self.model.run_with_hooks(tokens, fwd_hooks=hooks)
 
     def _hook(self, layer: int) -> Any:
         heads, swap, positions = self.members[layer], self.swaps[layer], self.positions
@@ -60,7 +60,7 @@ class AblatedModel:
         def replace(z: Tensor, hook: Any) -> Tensor:
             changed = z.clone()
             given = swap[:, : z.shape[1]].expand(z.shape)
-            where = list(range(z.shape[1])) if positions is None else list(positions)
+            where = list(parse_positions(positions, z.shape[1]))
             for head in heads:
                 changed[:, where, head] = given[:, where, head]
             return changed
@@ -109,12 +109,14 @@ def ablated(
         check_tokens(
             model, source, "corrupt" if ablation == "patch" else "reference", source.shape[1]
         )
-        z = record(model, source, (0,), ("z",))["z"]
+        with undisturbed(model):
+            z = record(model, source, (0,), ("z",))["z"]
     members: dict[int, list[int]] = {}
     for layer, head in chosen:
         members.setdefault(layer, []).append(head)
     swaps = {layer: _swap(model, layer, ablation, z, seed) for layer in members}
-    where = None if positions is None else parse_positions(positions, _length(model, source))
+    parse_positions(positions, model.cfg.n_ctx if source is None else source.shape[1])
+    where = None if positions is None else tuple(positions)
     told = torch.zeros(0, 0, dtype=torch.long) if source is None else source
     facts = provenance(model, told, heads=set_name(chosen), ablation=ablation, seed=seed)
     return AblatedModel(model, set_name(chosen), members, swaps, where, facts)
@@ -141,10 +143,6 @@ def _swap(
         return replacement(ablation, z[layer], seed)
     weight = model.blocks[layer].attn.W_O
     return weight.new_zeros(1, 1, model.cfg.n_heads, model.cfg.d_head)
-
-
-def _length(model: Any, source: Tensor | None) -> int:
-    return model.cfg.n_ctx if source is None else source.shape[1]
 
 
 def _check_fits(tokens: Tensor, swap: Tensor) -> None:

@@ -9,11 +9,23 @@ import pandas as pd
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from circuits.ablated_model import AblatedModel, ablated
 from circuits.head_replacement import HeadAblation
 from circuits.head_study import head_study
 from circuits.heads import head_name, head_names, parse_head_sets, set_name
 from circuits.intervals import mean_interval
 from circuits.metrics import Metric
+
+__all__ = [
+    "AblatedModel",
+    "HeadAblation",
+    "HeadEffects",
+    "PairEffects",
+    "ablated",
+    "head_effects",
+    "lone_head_effects",
+    "pair_effects",
+]
 
 
 @dataclass(frozen=True)

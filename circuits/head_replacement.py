@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from circuits.ablation import partners, position_mean
 from circuits.errors import InputError
 from circuits.heads import check_pair
 
@@ -25,30 +26,6 @@ def check_head_ablation(ablation: str) -> None:
         )
 
 
-def donors(n: int, seed: int = 0) -> Int[Tensor, " batch"]:
-    """Gives each example another one of the batch to resample from.
-
-    The examples are put on a random ring, and each takes its neighbour: none gets itself, and
-    each is used once.
-
-    Args:
-        n: number of examples.
-        seed: seed of the ring; the global random state is not touched.
-
-    Returns:
-        The index of the donor of each example.
-
-    Raises:
-        InputError: for fewer than 2 examples.
-    """
-    if n < 2:
-        raise InputError(f"resample needs at least 2 examples to draw from, {n} given")
-    ring = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    taken = torch.empty(n, dtype=torch.long)
-    taken[ring] = ring.roll(-1)
-    return taken
-
-
 def replacement(
     ablation: str, z: Float[Tensor, "batch pos head_index d_head"], seed: int = 0
 ) -> Float[Tensor, "rows places head_index d_head"]:
@@ -58,21 +35,24 @@ def replacement(
         ablation: which kind.
         z: the recorded z that replacements are made of: of the reference batch (for "mean",
             "mean-all" and "resample") or of the corrupt batch (for "patch"); for "zero" any.
-        seed: seed of the resampling.
+        seed: chooses the partners of "resample", the same as for edges.
 
     Returns:
         A tensor that broadcasts against z: `rows` is 1 where all examples get the same, and
         `places` is 1 where all positions do.
+
+    Raises:
+        InputError: for an unknown ablation, or "resample" with one example.
     """
     check_head_ablation(ablation)
     if ablation == "zero":
         return torch.zeros_like(z[:1, :1])
     if ablation == "mean":
-        return z.mean(0, keepdim=True)
+        return position_mean(z)
     if ablation == "mean-all":
         return z.mean((0, 1), keepdim=True)
     if ablation == "resample":
-        return z[donors(z.shape[0], seed).to(z.device)]
+        return z[partners(z.shape[0], seed).to(z.device)]
     return z
 
 

@@ -14,6 +14,7 @@ from circuits.heads import Head, check_tokens, parse_positions
 from circuits.metrics import Metric, MetricCallable, resolve_metric, scored_positions
 from circuits.provenance import provenance
 from circuits.restart import Recording, Restart, record, restart_of
+from circuits.undisturbed import undisturbed
 
 ROWS_AT_ONCE = 256
 """Sequences in one chunk; on a CPU larger chunks leave the cache and are slower."""
@@ -43,9 +44,12 @@ class HeadStudy:
     base: Float[Tensor, " batch"]
     provenance: dict[str, Any]
 
-    @torch.no_grad()
     def effects(self, sets: Sequence[tuple[Head, ...]]) -> Float[Tensor, "sets batch"]:
         """Gives metric(ablated) - metric(clean) of every set of heads, an example."""
+        with undisturbed(self.model):
+            return self._effects(sets)
+
+    def _effects(self, sets: Sequence[tuple[Head, ...]]) -> Float[Tensor, "sets batch"]:
         batch = self.base.shape[0]
         found = torch.empty(len(sets), batch, dtype=self.base.dtype, device=self.base.device)
         for chunk in _chunks(sets, max(1, ROWS_AT_ONCE // batch)):
@@ -124,22 +128,24 @@ def head_study(
     used = max(read) + 1 if model.cfg.attention_dir == "causal" else n_pos
     check_tokens(model, clean, "clean", used)
     where = parse_positions(positions, n_pos)
-    recording = record(model, clean[:, :used], read, ("resid_pre", "z"))
-    z = recording["z"]
     if other is not None:
         check_tokens(model, other, "corrupt" if ablation == "patch" else "reference", used)
-        z = record(model, other[:, :used], read, ("z",))["z"]
-    measured = resolve_metric(metric, recording.logits, clean, read, corrupt)
+    with undisturbed(model):
+        recording = record(model, clean[:, :used], read, ("resid_pre", "z"))
+        donor = recording if other is None else record(model, other[:, :used], read, ("z",))
+        restart = restart_of(model, clean[:, :used], recording, read)
+        measured = resolve_metric(metric, recording.logits, clean, read, corrupt)
+        base = measured(recording.logits)
     places = torch.zeros(n_pos, dtype=torch.bool, device=recording.logits.device)
     places[list(where)] = True
     return HeadStudy(
         model,
         recording,
-        restart_of(model, clean[:, :used], recording, read),
-        tuple(replacement(ablation, layer_z, seed) for layer_z in z),
+        restart,
+        tuple(replacement(ablation, z, seed) for z in donor["z"]),
         places[:used],
         measured,
-        measured(recording.logits),
+        base,
         provenance(
             model,
             clean,

@@ -6,7 +6,7 @@ for any set of cut edges and differentiable.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -59,8 +59,24 @@ class LayerStreams:
     v: Float[Tensor, "batch head pos d_head"]
     pattern: Float[Tensor, "batch head query key"]
     z: Float[Tensor, "batch head pos d_head"]
+    bias: Float[Tensor, "batch_or_one head_or_one query key"]
+    """Added to the scores: where queries may not look, and ALiBi."""
     mlp_in: Float[Tensor, "batch pos d_model"] | None
     mlp_out: Float[Tensor, "batch pos d_model"] | None
+
+    def rows(self, rows: slice) -> "LayerStreams":
+        """Views of some examples of the batch."""
+        return LayerStreams(
+            tuple(replace(group, resid=group.resid[rows]) for group in self.groups),
+            self.q[rows],
+            self.k[rows],
+            self.v[rows],
+            self.pattern[rows],
+            self.z[rows],
+            self.bias[rows] if self.bias.shape[0] > 1 else self.bias,
+            None if self.mlp_in is None else self.mlp_in[rows],
+            None if self.mlp_out is None else self.mlp_out[rows],
+        )
 
 
 @dataclass(frozen=True)
@@ -104,6 +120,20 @@ class Streams:
             return layer.mlp_in
         column = (reader.input or "q", reader.index or 0)
         return next(group.resid for group in layer.groups if column in group.columns)
+
+    def rows(self, rows: slice) -> "Streams":
+        """Views of some examples of the batch."""
+        return replace(
+            self,
+            batch=Batch(
+                self.batch.tokens[rows], self.batch.embed[rows], self.batch.placement.rows(rows)
+            ),
+            embed=self.embed[rows],
+            layers=tuple(layer.rows(rows) for layer in self.layers),
+            resid=tuple(resid[rows] for resid in self.resid),
+            logits_in=self.logits_in[rows],
+            logits=self.logits[rows],
+        )
 
 
 def simple_edges(edge: Edge, n_heads: int) -> list[tuple[Node, Reader]]:
@@ -213,7 +243,7 @@ class _Run:
             mlp_out = self._write(Node("mlp", index), self.weights.mlps[index](mlp_in))
             out = out + mlp_out
         self.resid = before + out
-        return LayerStreams(groups, q, k, v, pattern, z, mlp_in, mlp_out)
+        return LayerStreams(groups, q, k, v, pattern, z, bias, mlp_in, mlp_out)
 
     def _groups(self, index: int) -> tuple[ReaderGroup, ...]:
         """Heads' inputs gathered by what is cut from them, so that each is computed once."""

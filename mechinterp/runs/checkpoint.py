@@ -13,22 +13,16 @@ from mechinterp.runs.header import layout
 from mechinterp.runs.manifest import (
     MANIFEST,
     MODEL,
-    RESUME,
     Manifest,
     Seal,
     check_layout,
     compare,
     step_directory,
 )
-from mechinterp.runs.tensor_bytes import encode
 
 
 def write_checkpoint(
-    directory: Path,
-    step: int,
-    weights: Mapping[str, Tensor],
-    resume_state: Mapping[str, Tensor] | None,
-    metrics: Seal | None,
+    directory: Path, step: int, files: Mapping[str, bytes], metrics: Seal | None
 ) -> None:
     """Writes the files of a checkpoint into a directory that is not in use yet.
 
@@ -37,18 +31,14 @@ def write_checkpoint(
     Args:
         directory: an empty directory.
         step: updates made so far.
-        weights: the trained tensors by TransformerLens name.
-        resume_state: what resuming needs besides the weights, if it can be resumed from.
+        files: `MODEL`, and `RESUME` if it can be resumed from, each as `encode` gives it.
         metrics: size and hash of the metrics written before this checkpoint.
     """
-    parts = {MODEL: weights} if resume_state is None else {MODEL: weights, RESUME: resume_state}
-    seals: dict[str, Seal] = {}
-    for name, tensors in parts.items():
-        data = encode(tensors)
-        seals[name] = Seal.of(data)
+    for name, data in files.items():
         write_durably(directory / name, data)
-    tensors = layout(directory / MODEL)
-    write_durably(directory / MANIFEST, Manifest(step, seals, tensors, metrics).to_bytes())
+    seals = {name: Seal.of(data) for name, data in files.items()}
+    manifest = Manifest(step, seals, layout(directory / MODEL), metrics)
+    write_durably(directory / MANIFEST, manifest.to_bytes())
 
 
 def read_whole(run: Path, manifest: Manifest, name: str) -> dict[str, Tensor]:

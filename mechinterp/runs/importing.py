@@ -11,10 +11,11 @@ from mechinterp.model import BUFFERS, build_model, load_weights
 from mechinterp.runs.atomic import new_directory, plain_errors, write_durably
 from mechinterp.runs.checkpoint import write_checkpoint
 from mechinterp.runs.locate import RECORD
-from mechinterp.runs.manifest import step_directory
+from mechinterp.runs.manifest import MODEL, step_directory
 from mechinterp.runs.pickled_weights import read_state_dict
 from mechinterp.runs.record import new_record, record_bytes
 from mechinterp.runs.sealed_json import read_json
+from mechinterp.runs.tensor_bytes import encode
 from mechinterp.tasks import make_task
 
 _NESTED = re.compile(r"step_([0-9]{1,15})")
@@ -90,7 +91,7 @@ def import_run(source: Path, config_file: Path, target: Path, command: str) -> l
             except InputError as error:
                 raise InputError(f"{path} cannot be imported: {error}") from None
             with new_directory(step_directory(run, step)) as directory:
-                write_checkpoint(directory, step, weights, resume_state=None, metrics=None)
+                write_checkpoint(directory, step, {MODEL: encode(weights)}, metrics=None)
         write_durably(run / RECORD, record_bytes(record))
     return list(found)
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,9 +24,10 @@ from mechinterp.runs.atomic import (
 from mechinterp.runs.checkpoint import read_whole, write_checkpoint
 from mechinterp.runs.locate import RECORD, is_run
 from mechinterp.runs.lock import RunLock
-from mechinterp.runs.manifest import MODEL, RESUME, read_manifest, step_directory, steps_of
+from mechinterp.runs.manifest import MODEL, RESUME, Seal, read_manifest, step_directory, steps_of
 from mechinterp.runs.metrics_log import METRICS, MetricsLog
 from mechinterp.runs.record import differences, new_record, read_record, record_bytes
+from mechinterp.runs.tensor_bytes import encode
 
 KEPT_RESUME = 2
 """Checkpoints that keep what resuming needs: should the newest be damaged, one is left."""
@@ -35,7 +37,9 @@ class RunWriter:
     """Writes a run; use it as a context manager, one process at a time.
 
     Killed at any instant, the run stays readable and can be taken up again: a checkpoint is
-    complete or absent, and a half-written row of metrics is dropped.
+    complete or absent, and a half-written row of metrics is dropped. A checkpoint is copied when
+    `save` is called and written by a thread of its own, one at a time and in order, so training
+    does not wait for the disk.
     """
 
     def __init__(self, path: Path, lock: RunLock, log: MetricsLog) -> None:
@@ -44,6 +48,8 @@ class RunWriter:
         """What the user should know about a resumed run, a line each."""
         self._lock = lock
         self._log = log
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
         self._resumable = [
             step for step in steps_of(path) if (step_directory(path, step) / RESUME).exists()
         ]
@@ -103,9 +109,27 @@ class RunWriter:
         self.close()
 
     def close(self) -> None:
-        """Closes the files and gives the lock back."""
-        self._log.close()
-        self._lock.release(self.path)
+        """Waits for the last checkpoint, closes the files and gives the lock back.
+
+        Raises:
+            InputError: the last checkpoint could not be written.
+        """
+        try:
+            self.settle()
+        finally:
+            self._disk.shutdown()
+            self._log.close()
+            self._lock.release(self.path)
+
+    def settle(self) -> None:
+        """Waits until every checkpoint is complete on disk.
+
+        Raises:
+            InputError: the newest one could not be written.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
 
     def resume_point(self) -> tuple[int, dict[str, Tensor], dict[str, Tensor]] | None:
         """Gives the newest intact checkpoint that can be continued from.
@@ -148,6 +172,7 @@ class RunWriter:
         Raises:
             InputError: the disk refuses.
         """
+        self.settle()
         self._lock.check(self.path)
         # Newest first: whatever instant this is killed at, what is left is a shorter run.
         for later in reversed(steps_of(self.path)):
@@ -169,9 +194,10 @@ class RunWriter:
     def save(
         self, step: int, weights: Mapping[str, Tensor], resume_state: Mapping[str, Tensor]
     ) -> None:
-        """Writes a checkpoint; it is complete on disk when this returns.
+        """Writes a checkpoint, from the tensors as they are now.
 
-        Only the newest `KEPT_RESUME` checkpoints keep their resume state.
+        Returns when they are copied, and the checkpoint before this one is complete on disk. Only
+        the newest `KEPT_RESUME` checkpoints keep their resume state.
 
         Args:
             step: updates made so far.
@@ -179,15 +205,21 @@ class RunWriter:
             resume_state: what resuming needs besides the weights, as tensors of any names.
 
         Raises:
-            InputError: the disk refuses, or the run was deleted; earlier checkpoints are safe.
+            InputError: the disk refused this checkpoint or the one before, or the run was deleted;
+                earlier checkpoints are safe.
         """
+        self.settle()
         self._lock.check(self.path)
+        files = {MODEL: encode(weights), RESUME: encode(resume_state)}
+        self._pending = self._disk.submit(self._write, step, files, self._log.seal())
+
+    def _write(self, step: int, files: dict[str, bytes], metrics: Seal) -> None:
         target = step_directory(self.path, step)
         self._log.sync()
         if target.exists():
             remove_directory(target)
         with new_directory(target) as directory:
-            write_checkpoint(directory, step, weights, resume_state, self._log.seal())
+            write_checkpoint(directory, step, files, metrics)
         self._resumable = sorted({*self._resumable, step})
         while len(self._resumable) > KEPT_RESUME:
             spare = step_directory(self.path, self._resumable.pop(0)) / RESUME

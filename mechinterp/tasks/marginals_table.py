@@ -128,9 +128,9 @@ def prefix_sets(
         chosen = torch.randint(left, (n_b,), generator=generator) < needed
         drawn = int(chosen.sum())
         count = min(max(drawn, open_places - (left - 1) * capacity), capacity)
-        # Rows that need every prefix left keep this one; rows that need none never get it.
-        movable = chosen & (needed < left) if count < drawn else ~chosen & (needed > 0)
         if count != drawn:
+            # Rows that need every prefix left keep this one; rows that need none never get it.
+            movable = chosen & (needed < left) if count < drawn else ~chosen & (needed > 0)
             rows = movable.nonzero()[:, 0]
             moved = torch.randperm(len(rows), generator=generator)[: abs(count - drawn)]
             chosen[rows[moved]] = count > drawn
