@@ -142,11 +142,14 @@ def checked_streams(
 def _own_run(model: Any, tokens: Tensor, mask: Tensor | None) -> tuple[list[Tensor], Tensor]:
     """The model's residual stream after every block, and its logits."""
     resid: list[Tensor] = []
-    handles = [
-        block.register_forward_hook(lambda _module, _inputs, out: resid.append(out.detach()))
-        for block in model.blocks
-    ]
+    handles: list[Any] = []
+
+    def keep(_module: Any, _inputs: Any, out: Tensor) -> None:
+        resid.append(out.detach())
+
     try:
+        for block in model.blocks:
+            handles.append(block.register_forward_hook(keep))
         logits = model(tokens, attention_mask=mask)
     finally:
         for handle in handles:

@@ -119,7 +119,9 @@ class Engine:
             return (), delta.new_zeros(0)
         return queries, self._z_change(layer, new, queries)
 
-    def after_attention(self, layer: int, heads: Sequence[Sequence[int]], at: At, dz: Sequence[Tensor]) -> tuple[At, Tensor]:
+    def after_attention(
+        self, layer: int, heads: Sequence[Sequence[int]], at: At, dz: Sequence[Tensor]
+    ) -> tuple[At, Tensor]:
         """Logits after some heads' z have changed.
 
         Args:
@@ -296,9 +298,7 @@ class Engine:
         split = stacked.split(self.n_heads, dim=-3)
         return {x: (at, part) for x, part in zip(inputs, split, strict=True)}
 
-    def _z_change(
-        self, layer: int, new: dict[Input, tuple[At, Tensor]], queries: At
-    ) -> Tensor:
+    def _z_change(self, layer: int, new: dict[Input, tuple[At, Tensor]], queries: At) -> Tensor:
         """Changes of z at the queries, given new q, k or v at some positions."""
         streams, attention = self.base.layers[layer], self.weights.attention[layer]
         if "q" not in new and "k" not in new:

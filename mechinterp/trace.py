@@ -1,5 +1,7 @@
 """`python -m mechinterp.trace`: what does this checkpoint compute, and through which edges?"""
 
+import dataclasses
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +14,7 @@ PROG = "python -m mechinterp.trace"
 
 DESCRIPTION = f"""Trace the circuit of one checkpoint: diagnostics, heads, edges, and a picture.
 
-The run is {DEFAULT_RUN} unless --run says otherwise.
+The run is {DEFAULT_RUN} unless --run, or a path given as --ckpt, says otherwise.
 
 Examples:
   python -m mechinterp.trace --ckpt step_4000
@@ -26,8 +28,8 @@ class Trace:
 
     ckpt: str
     """Which checkpoint: step_4000, 4000, first, last, or a path to a checkpoint directory."""
-    run: str = DEFAULT_RUN
-    """Name of a run, or a path to its directory."""
+    run: str | None = None
+    """Name of a run, or a path to its directory; see above for the one that is meant without."""
     root: Path | None = None
     """Folder to look for runs in; see `python -m mechinterp.runs --help`."""
     ablation: Literal["zero", "mean", "resample", "patch"] = "zero"
@@ -55,6 +57,8 @@ def act(request: Trace) -> None:
     # Imported here so that --help and a mistyped option answer at once.
     from mechinterp.trace_report import trace_and_report
 
+    if request.run is None and os.sep not in request.ckpt:
+        request = dataclasses.replace(request, run=DEFAULT_RUN)
     trace_and_report(request)
 
 

@@ -42,7 +42,7 @@ def encode(tensors: Mapping[str, Tensor]) -> bytes:
     # Wide types first, as the library orders them: every tensor starts at a multiple of its width.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, object] = {}
-    chunks: list[bytes | memoryview] = []
+    chunks: list[memoryview] = []
     end = 0
     for name in names:
         tensor = tensors[name].detach().cpu().contiguous()
@@ -52,7 +52,7 @@ def encode(tensors: Mapping[str, Tensor]) -> bytes:
             "shape": list(tensor.shape),
             "data_offsets": [begin, end],
         }
-        chunks.append(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+        chunks.append(tensor.reshape(-1).view(torch.uint8).numpy().data)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return b"".join([len(text).to_bytes(8, "little"), text, *chunks])

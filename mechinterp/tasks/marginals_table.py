@@ -21,9 +21,6 @@ from mechinterp.tasks.marginals_checks import (
 FIRST_CHARACTER = 4
 """Token id of the first character; PAD, BOS, EOS and SEP come before it."""
 
-_SHUFFLE_WHOLE_SPACE = 2**22
-"""Spaces up to this size are shuffled whole; larger ones are drawn from with rejection."""
-
 
 @dataclass(frozen=True)
 class MarginalsTable:
@@ -74,10 +71,10 @@ def codes_of(tokens: Int[Tensor, "*row length"]) -> Int[Tensor, "*row"]:
 def unique_codes(n: int, space: int, generator: torch.Generator) -> Int[Tensor, " n"]:
     """Draws `n` different numbers below `space`, uniformly and in random order.
 
-    A small or crowded space is shuffled whole. Otherwise at least three quarters of the space stay
-    free, so every pass of the rejection loop keeps most of what it draws.
+    A crowded space is shuffled whole. Otherwise at least three quarters of the space stay free, so
+    every pass of the rejection loop keeps most of what it draws.
     """
-    if space <= _SHUFFLE_WHOLE_SPACE or 4 * n > space:
+    if 4 * n > space:
         return torch.randperm(space, generator=generator)[:n]
     codes = torch.empty(0, dtype=torch.long)
     while len(codes) < n:
@@ -101,9 +98,7 @@ def _answers(config: MarginalsConfig, generator: torch.Generator) -> Int[Tensor,
     prefix = member.nonzero()[:, 1].view(n_b, k).gather(1, slots).flatten()
     # Answers that share a prefix get different suffixes, which makes all answers different.
     order = prefix.argsort(stable=True)
-    suffixes = [
-        torch.randperm(n_suffixes, generator=generator)[:count] for count in member.sum(0).tolist()
-    ]
+    suffixes = [unique_codes(n, n_suffixes, generator) for n in member.sum(0).tolist()]
     codes = torch.empty_like(prefix)
     codes[order] = prefix[order] * n_suffixes + torch.cat(suffixes)
     return codes.view(n_b, k)

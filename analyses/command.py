@@ -1,0 +1,73 @@
+"""The command behind `python -m analyses`: parse, ask, print, write."""
+
+import functools
+import operator
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from analyses.catalogue import REQUESTS, Request, question
+from mechinterp.command import run_command
+
+if TYPE_CHECKING:
+    from analyses.answer import Answer
+
+PROG = "python -m analyses"
+
+DESCRIPTION = """Ask one question of one run, over all its checkpoints.
+
+Examples:
+  python -m analyses list
+  python -m analyses plateau --run marginals-k20
+  python -m analyses weight-updates --run my-run --json updates.json --html updates.html"""
+
+
+@dataclass(frozen=True)
+class ListQuestions:
+    """Name every analysis with the question it answers."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command and gives its exit code."""
+    kinds = {"list": ListQuestions, **{_spelled(name): kind for name, kind in REQUESTS.items()}}
+    options = [
+        Annotated[kind, tyro.conf.subcommand(name, description=question(kind))]
+        for name, kind in kinds.items()
+    ]
+    union = functools.reduce(operator.or_, options)
+    return run_command(union, act, prog=PROG, description=DESCRIPTION, argv=argv)
+
+
+def act(request: Any) -> None:
+    """Answers, prints and writes."""
+    if isinstance(request, ListQuestions):
+        width = max(map(len, REQUESTS))
+        for name, kind in REQUESTS.items():
+            print(f"{_spelled(name):<{width}}  {question(kind)}")
+        return
+    name = next(name for name, kind in REQUESTS.items() if type(request) is kind)
+    answer = import_module(f"analyses.{name}").answer(request)
+    _write(answer, request, title=f"{name}: {question(type(request))}")
+
+
+def _write(answer: "Answer", request: Request, title: str) -> None:
+    from circuits.figures import write_html
+    from mechinterp.runs.atomic import replace_file
+
+    if request.json:
+        replace_file(request.json, answer.to_json().encode())
+    if request.html:
+        write_html(answer.figures, request.html, title, notes="\n".join(answer.summary))
+    if not request.quiet:
+        for line in answer.summary:
+            print(line)
+        for path in (request.json, request.html):
+            if path:
+                print(f"wrote {path}", file=sys.stderr)
+
+
+def _spelled(name: str) -> str:
+    return name.replace("_", "-")

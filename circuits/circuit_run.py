@@ -1,0 +1,308 @@
+"""The model reduced to a circuit: one forward pass with any share of any edges cut.
+
+Where `streams.py` subtracts what is cut from the residual stream, this adds up what is kept, which
+is the cheaper way round for circuits: nodes that nobody hears are not computed at all, and a second
+circuit that differs in a few edges recomputes only the nodes that this can change. Shares between 0
+and 1 and gradients with respect to every reader's input are for the gradient methods.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from circuits.attention_math import At, attention_pattern, project, score_bias, take
+from circuits.graph import Edge, Graph, Node, Reader
+from circuits.model_weights import ModelWeights
+from circuits.streams import Batch, simple_edges
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The edges of a graph as entries of a matrix of readers by nodes, heads apart."""
+
+    graph: Graph
+
+    @cached_property
+    def heads_apart(self) -> Graph:
+        """The same model's graph at head granularity."""
+        shape = self.graph.to_json() | {"granularity": "head"}
+        return Graph.from_json(shape)
+
+    @cached_property
+    def nodes(self) -> dict[Node, int]:
+        """Columns."""
+        return {node: i for i, node in enumerate(self.heads_apart.nodes)}
+
+    @cached_property
+    def readers(self) -> dict[Reader, int]:
+        """Rows."""
+        return {reader: i for i, reader in enumerate(self.heads_apart.readers)}
+
+    @cached_property
+    def entries(self) -> dict[Edge, list[tuple[int, int]]]:
+        """Entries (row, column) that an edge stands for: one, or several of merged heads."""
+        return {
+            edge: [
+                (self.readers[reader], self.nodes[node])
+                for node, reader in simple_edges(edge, self.graph.n_heads)
+            ]
+            for edge in self.graph.edges
+        }
+
+    def kept(self, edges: Iterable[Edge], share: float = 1.0) -> Float[Tensor, "reader node"]:
+        """A matrix with `share` at these edges and 0 elsewhere."""
+        matrix = torch.zeros(len(self.readers), len(self.nodes))
+        for edge in edges:
+            for entry in self.entries[edge]:
+                matrix[entry] = share
+        return matrix
+
+    def gather(self, matrix: Float[Tensor, "reader node *rest"]) -> Float[Tensor, "edge *rest"]:
+        """Sums a matrix of readers by nodes over each edge's entries, in the graph's order."""
+        rows = [torch.tensor(self.entries[edge]).unbind(-1) for edge in self.graph.edges]
+        return torch.stack([matrix[row, column].sum(0) for row, column in rows])
+
+
+@dataclass(frozen=True)
+class CircuitRun:
+    """One run of a circuit.
+
+    Nodes and readers are numbered as in the wiring. `excess` is what a node writes beyond its
+    replacement, so that cutting an edge takes the excess away and nothing else.
+    """
+
+    kept: Float[Tensor, "reader node"]
+    excess: dict[int, Tensor]
+    """By node, `"batch pos d_model"`; of the last layer's nodes at scored positions only."""
+    late: dict[int, Tensor]
+    """The same at scored positions, for nodes that somebody there reads."""
+    inputs: dict[int, Tensor]
+    """What readers read, by reader, where gradients are wanted."""
+    logits: Float[Tensor, "batch scored d_vocab"]
+
+
+@dataclass(frozen=True)
+class CircuitModel:
+    """A model and a batch, ready to be run as any circuit.
+
+    Attributes:
+        weights: the model.
+        batch: the tokens, embedded.
+        wiring: of the graph that circuits are made of.
+        value: what stands in for a node's output on a cut edge; `"batch pos d_model"`, or 1 for
+            the batch.
+        scored: positions whose logits are wanted, ascending.
+    """
+
+    weights: ModelWeights
+    batch: Batch
+    wiring: Wiring
+    value: Callable[[Node], Tensor]
+    scored: At
+    _cache: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    def rows(self, rows: slice) -> "CircuitModel":
+        """The same for some examples of the batch."""
+
+        def value(node: Node) -> Tensor:
+            whole = self.value(node)
+            return whole if whole.shape[0] == 1 else whole[rows]
+
+        batch = self.batch
+        part = Batch(batch.tokens[rows], batch.embed[rows], batch.placement.rows(rows))
+        return CircuitModel(self.weights, part, self.wiring, value, self.scored)
+
+    def run(
+        self,
+        kept: Float[Tensor, "reader node"],
+        previous: CircuitRun | None = None,
+        embed: Float[Tensor, "batch pos d_model"] | None = None,
+        record: bool = False,
+    ) -> CircuitRun:
+        """Runs a circuit.
+
+        Args:
+            kept: share of every edge that is kept, from `wiring.kept`.
+            previous: an earlier run of this model without `embed`; what the change of `kept` cannot
+                reach is taken from it.
+            embed: embeddings to use in place of the batch's own.
+            record: keep every reader's input, in such a way that gradients with respect to it can
+                be asked for.
+
+        Returns:
+            The run.
+        """
+        return _Pass(self, kept, previous, record).forward(embed)
+
+    @property
+    def every(self) -> At:
+        """All positions."""
+        return tuple(range(self.batch.placement.n_pos))
+
+    def base(self, reader: Reader) -> Tensor:
+        """What a reader reads when all its edges are cut: replacements and attention's biases."""
+        key = f"{reader.kind in ('mlp', 'logits')}{reader.layer}"
+        if key not in self._cache:
+            graph = self.wiring.heads_apart
+            total = self._biases(reader)
+            for node in graph.nodes:
+                if Edge(node, reader).name in graph._by_name:
+                    total = total + self.value(node)
+            self._cache[key] = total
+        return self._cache[key]
+
+    def bias(self, layer: int) -> Tensor:
+        """What is added to a layer's attention scores."""
+        key = f"scores {layer}"
+        if key not in self._cache:
+            self._cache[key] = score_bias(self.weights.attention[layer], self.batch.placement)
+        return self._cache[key]
+
+    def _biases(self, reader: Reader) -> Tensor:
+        same = reader.kind == "mlp" and not self.weights.parallel
+        passed = self.weights.attention[: reader.layer + same]
+        return sum((a.b_O for a in passed), torch.zeros_like(self.weights.attention[0].b_O))
+
+
+class _Pass:
+    """One forward pass under way."""
+
+    def __init__(
+        self, model: CircuitModel, kept: Tensor, previous: CircuitRun | None, record: bool
+    ) -> None:
+        self.model, self.kept, self.previous, self.record = model, kept, previous, record
+        self.weights, wiring = model.weights, model.wiring
+        self.nodes, self.readers = wiring.nodes, wiring.readers
+        self.heard = [row.nonzero()[:, 0].tolist() for row in kept]
+        self.excess: dict[int, Tensor] = {}
+        self.late: dict[int, Tensor] = {}
+        self.inputs: dict[int, Tensor] = {}
+        self.live = self._live_nodes()
+        self.changed_rows = set(range(len(kept)))
+        if previous is not None:
+            self.changed_rows = set((kept != previous.kept).any(-1).nonzero()[:, 0].tolist())
+        self.changed: set[int] = set()
+
+    def forward(self, embed: Tensor | None) -> CircuitRun:
+        source = Node("embed", -1)
+        if self.previous is None:
+            own = self.model.batch.embed if embed is None else embed
+            self.excess[0] = own - self.model.value(source)
+        else:
+            self.excess[0] = self.previous.excess[0]
+            if 0 in self.previous.late:
+                self.late[0] = self.previous.late[0]
+        for layer in range(self.weights.n_layers):
+            self._attend(layer)
+            if self.weights.mlps:
+                self._apply_mlp(layer)
+        logits = self._unembed(Reader("logits", self.weights.n_layers))
+        return CircuitRun(self.kept, self.excess, self.late, self.inputs, logits)
+
+    def _live_nodes(self) -> set[int]:
+        """Nodes from which kept edges lead to the logits."""
+        live = set(self.heard[-1])
+        for reader, row in reversed(list(self.readers.items())[:-1]):
+            node = Node("mlp" if reader.kind == "mlp" else "head", reader.layer, reader.index)
+            if self.nodes[node] in live:
+                live |= set(self.heard[row])
+        return live
+
+    def _is_due(self, node: Node, readers: list[Reader]) -> bool:
+        """Whether a node has to be computed; if not, an earlier run's output is taken over."""
+        index = self.nodes[node]
+        if index not in self.live:
+            return False
+        rows = [self.readers[reader] for reader in readers]
+        unchanged = not any(
+            row in self.changed_rows or self.changed & set(self.heard[row]) for row in rows
+        )
+        if unchanged and self.previous is not None and index in self.previous.excess:
+            self.excess[index] = self.previous.excess[index]
+            if index in self.previous.late:
+                self.late[index] = self.previous.late[index]
+            return False
+        self.changed.add(index)
+        return True
+
+    def _attend(self, layer: int) -> None:
+        due = [
+            head
+            for head in range(self.weights.n_heads)
+            if self._is_due(
+                Node("head", layer, head), [Reader("head", layer, head, x) for x in ("q", "k", "v")]
+            )
+        ]
+        if not due:
+            return
+        attention, every = self.weights.attention[layer], self.model.every
+        at = self._outputs_at(layer)
+        q = self._project(layer, "q", due, at)
+        k, v = self._project(layer, "k", due, every), self._project(layer, "v", due, every)
+        bias = take(self.model.bias(layer), at)
+        bias = bias[:, due] if bias.shape[1] > 1 else bias
+        padded = self.model.batch.placement.real is not None
+        z = attention_pattern(attention, q, k, bias, padded) @ v
+        for i, head in enumerate(due):
+            self._write(Node("head", layer, head), z[:, i] @ attention.W_O[head], at)
+
+    def _project(self, layer: int, x: str, heads: list[int], at: At) -> Tensor:
+        """Queries, keys or values of some heads, `"batch head pos d_head"`."""
+        assert x in ("q", "k", "v")
+        attention, placement = self.weights.attention[layer], self.model.batch.placement
+        resid = self._read([Reader("head", layer, head, x) for head in heads], at)
+        parts = [
+            project(attention, placement, resid[i], [(x, head)], at) for i, head in enumerate(heads)
+        ]
+        return torch.cat(parts, dim=1)
+
+    def _apply_mlp(self, layer: int) -> None:
+        node, reader = Node("mlp", layer), Reader("mlp", layer)
+        if self._is_due(node, [reader]):
+            at = self._outputs_at(layer)
+            self._write(node, self.weights.mlps[layer](self._read([reader], at)[0]), at)
+
+    def _unembed(self, reader: Reader) -> Tensor:
+        row = self.readers[reader]
+        touched = row in self.changed_rows or self.changed & set(self.heard[row])
+        if self.previous is not None and not touched:
+            return self.previous.logits
+        return self.weights.unembed(self._read([reader], self.model.scored)[0])
+
+    def _read(self, readers: list[Reader], at: At) -> list[Tensor]:
+        """What readers of one kind and layer read at some positions, one tensor each."""
+        rows = [self.readers[reader] for reader in readers]
+        base = take(self.model.base(readers[0]), at)
+        used = sorted({node for row in rows for node in self.heard[row]})
+        if used:
+            stacked = torch.stack([self._at(node, at) for node in used])
+            shares = self.kept[rows][:, used].to(stacked)
+            read = (shares @ stacked.flatten(1)).view(len(rows), *stacked.shape[1:]) + base
+            inputs = list(read.unbind(0))
+        else:
+            shape = (self.model.batch.embed.shape[0], len(at), base.shape[-1])
+            inputs = [base.expand(shape)] * len(rows)
+        if self.record:
+            inputs = [x if x.requires_grad else x.detach().requires_grad_() for x in inputs]
+            self.inputs.update(zip(rows, inputs, strict=True))
+        return inputs
+
+    def _at(self, node: int, at: At) -> Tensor:
+        if at != self.model.scored:
+            return self.excess[node]
+        if node not in self.late:
+            whole = self.excess[node]
+            self.late[node] = whole if whole.shape[1] == len(at) else take(whole, at)
+        return self.late[node]
+
+    def _write(self, node: Node, output: Tensor, at: At) -> None:
+        self.excess[self.nodes[node]] = output - take(self.model.value(node), at)
+
+    def _outputs_at(self, layer: int) -> At:
+        """Positions at which a layer's outputs can reach the logits wanted."""
+        last = layer == self.weights.n_layers - 1
+        return self.model.scored if last else self.model.every

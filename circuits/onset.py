@@ -1,0 +1,74 @@
+"""At which training step does a signal leave its noise for good?"""
+
+import pandas as pd
+
+from circuits.errors import InputError
+
+COLUMNS = ("step", "signal", "value", "low", "high")
+
+
+def onsets(series: pd.DataFrame, early: int = 3, widen: float = 1.0) -> pd.DataFrame:
+    """Gives, for every signal, the step from which it stays outside its noise band.
+
+    The band spans the intervals of the first `early` checkpoints, from their least `low` to their
+    greatest `high`. The onset is the first step from which, at every later checkpoint too, the
+    signal's own interval has no point in common with the band. So noise has two sources: the
+    examples (intervals) and training itself before anything happens (several early checkpoints).
+
+    Args:
+        series: rows with `step`, `signal`, `value`, `low`, `high`, such as `selector_series` gives;
+            other signals (losses, gaps) may be added as further rows.
+        early: how many first checkpoints make the band; they cannot be onsets.
+        widen: stretches the band around its middle, to ask for more than the least departure.
+
+    Returns:
+        One row a signal, in the order of the series: `signal`, `onset` (missing if it never leaves
+        or comes back), `direction` ("up", "down" or ""), `band_low`, `band_high`, `last` (its value
+        at the last step). Onsets are resolved no better than the steps of the checkpoints.
+
+    Raises:
+        InputError: a missing column, a repeated step, or no checkpoint after the early ones.
+    """
+    missing = [column for column in COLUMNS if column not in series.columns]
+    if missing:
+        raise InputError(
+            f"series has no column {', '.join(missing)}; it needs {', '.join(COLUMNS)}"
+        )
+    if early < 1 or widen < 1:
+        raise InputError(f"early={early} and widen={widen} must be at least 1")
+    rows = []
+    for signal in series["signal"].unique():
+        one = series[series["signal"] == signal].sort_values("step")
+        if one["step"].duplicated().any():
+            raise InputError(f"series has signal {signal!r} twice at one step: give it once a step")
+        if len(one) <= early:
+            raise InputError(
+                f"signal {signal!r} has {len(one)} checkpoints, and the first {early} make its "
+                "noise band: give more checkpoints, or a smaller early"
+            )
+        rows.append((signal, *_onset(one, early, widen)))
+    table = pd.DataFrame(
+        rows, columns=["signal", "onset", "direction", "band_low", "band_high", "last"]
+    )
+    return table.astype({"onset": "Int64"})
+
+
+def _onset(
+    one: pd.DataFrame, early: int, widen: float
+) -> tuple[int | None, str, float, float, float]:
+    first, rest = one.iloc[:early], one.iloc[early:]
+    middle = (first["low"].min() + first["high"].max()) / 2
+    half = widen * (first["high"].max() - first["low"].min()) / 2
+    above, below = rest["low"] > middle + half, rest["high"] < middle - half
+    onset, direction = None, ""
+    for outside, name in ((above, "up"), (below, "down")):
+        stays = outside[::-1].cummin()[::-1]  # outside here and at every later step
+        if stays.any():
+            onset, direction = int(rest["step"][stays].iloc[0]), name
+    return (
+        onset,
+        direction,
+        float(middle - half),
+        float(middle + half),
+        float(one["value"].iloc[-1]),
+    )

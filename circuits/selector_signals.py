@@ -1,0 +1,196 @@
+"""What each head does with the selector: six signals a head, one value an example.
+
+Every intervention changes the output of one head, so the clean pass is run once and each
+intervention starts again behind that head's layer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from circuits.errors import InputError
+from circuits.metrics import MetricCallable
+from circuits.restart import Recording, Restart
+
+SIGNALS = (
+    "ablation",
+    "attention_decide",
+    "attention_answer",
+    "knockout_answer",
+    "knockout_after",
+    "value_patch",
+    "ov_copying",
+)
+
+
+@dataclass(frozen=True)
+class SelectorPlaces:
+    """Token positions of a task with a selector.
+
+    Attributes:
+        selector: positions of the selector's tokens.
+        decide: the positions that decide the answer (that predict its first token).
+        answer: every query position that predicts a token of the answer, those of `decide` too.
+        n_used: positions that the model reads.
+    """
+
+    selector: tuple[int, ...]
+    decide: tuple[int, ...]
+    answer: tuple[int, ...]
+    n_used: int
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        """Every position after the selector."""
+        return tuple(range(max(self.selector) + 1, self.n_used))
+
+
+@dataclass(frozen=True)
+class SelectorRuns:
+    """A clean pass, the values of a pass with other selectors, and how to go on from a layer.
+
+    Attributes:
+        places: named positions.
+        clean: recorded `resid_pre`, `pattern` and `z`.
+        values: for each layer, its heads' values, `"batch pos head_index d_head"`, grouped ones
+            repeated for every query head.
+        swapped_values: the same when every example has the other selector.
+        restart: from a layer's attention to the logits at the scored positions.
+        metric: of those logits.
+        base: the metric of the clean pass.
+    """
+
+    places: SelectorPlaces
+    clean: Recording
+    values: tuple[Tensor, ...]
+    swapped_values: tuple[Tensor, ...]
+    restart: Restart
+    metric: MetricCallable
+    base: Float[Tensor, " batch"]
+
+
+def head_values(
+    model: Any, tokens: Int[Tensor, "batch pos"]
+) -> tuple[Float[Tensor, "batch pos head_index d_head"], ...]:
+    """Gives every layer's value vectors, with grouped ones repeated for each query head."""
+    kept: list[Tensor] = []
+
+    def keep(v: Tensor, hook: Any) -> None:
+        kept.append(v.repeat_interleave(model.cfg.n_heads // v.shape[2], dim=2))
+
+    hooks = [(f"blocks.{layer}.attn.hook_v", keep) for layer in range(model.cfg.n_layers)]
+    with torch.no_grad():
+        model.run_with_hooks(tokens, fwd_hooks=hooks, stop_at_layer=model.cfg.n_layers)
+    return tuple(kept)
+
+
+def selector_signals(runs: SelectorRuns, layer: int, head: int) -> dict[str, Tensor]:
+    """Computes the signals of one head, apart from its ablation.
+
+    Args:
+        runs: the passes.
+        layer: of the head.
+        head: its index.
+
+    Returns:
+        One value an example for `attention_*`, `knockout_*` and `value_patch`; for `ov_copying`
+        linearised values, whose mean is the ratio of means and whose spread is that ratio's.
+    """
+    places = runs.places
+    pattern = runs.clean["pattern"][layer][:, head]
+    values = runs.values[layer][:, :, head]
+    z = runs.clean["z"][layer][:, :, head]
+    to_selector = pattern[:, :, list(places.selector)]
+    swap = (runs.swapped_values[layer] - runs.values[layer])[:, list(places.selector), head]
+    moved = to_selector @ swap
+    attention = to_selector.sum(-1)
+    signals = {
+        "attention_decide": attention[:, list(places.decide)].mean(-1),
+        "attention_answer": attention[:, list(places.answer)].mean(-1),
+    }
+    for name, queries in (("knockout_answer", places.answer), ("knockout_after", places.after)):
+        cut = links(queries, places.selector, pattern.shape[-1]).to(pattern.device)
+        signals[name] = _effect(runs, layer, head, without_links(pattern, cut) @ values)
+    signals["value_patch"] = _effect(runs, layer, head, z + moved)
+    decide, weight = list(places.decide), runs.restart.model.blocks[layer].attn.W_O[head].detach()
+    signals["ov_copying"] = _copied_share(moved[:, decide] @ weight, z[:, decide] @ weight)
+    return signals
+
+
+def links(
+    queries: Sequence[int], keys: Sequence[int], n_pos: int
+) -> Bool[Tensor, "query_pos key_pos"]:
+    """Marks the attention links from some queries to some keys."""
+    marked = torch.zeros(n_pos, n_pos, dtype=torch.bool)
+    marked[torch.tensor(list(queries))[:, None], torch.tensor(list(keys))] = True
+    return marked
+
+
+def without_links(
+    pattern: Float[Tensor, "batch query_pos key_pos"], cut: Bool[Tensor, "query_pos key_pos"]
+) -> Float[Tensor, "batch query_pos key_pos"]:
+    """Attention when some scores are minus infinity before the softmax.
+
+    A softmax without some of its entries is the same softmax with those entries dropped and the
+    rest divided by what remains. A query all of whose attention is cut attends to nothing.
+    """
+    kept = torch.where(cut, 0.0, pattern)
+    remaining = kept.sum(-1, keepdim=True)
+    whole = pattern.sum(-1, keepdim=True)
+    return torch.where(remaining > 0, kept * whole / remaining.clamp_min(1e-38), 0.0)
+
+
+def _effect(runs: SelectorRuns, layer: int, head: int, new_z: Tensor) -> Float[Tensor, " batch"]:
+    z = runs.clean["z"][layer].clone()
+    z[:, :, head] = new_z
+    attn_out = runs.restart.attn_out(layer, z)
+    logits = runs.restart.from_attn_out(layer, runs.clean["resid_pre"][layer], attn_out)
+    return runs.metric(logits) - runs.base
+
+
+def _copied_share(
+    moved: Float[Tensor, "batch place d_model"], written: Float[Tensor, "batch place d_model"]
+) -> Float[Tensor, " batch"]:
+    """Share of the variance of what is written that the selector's values account for.
+
+    Half the mean square of the change when the selector is swapped is the variance that it
+    explains (Jansen, 1999). The ratio of two means is linearised around itself.
+    """
+    n = written.shape[0]
+    moved, written = moved.double(), written.double()
+    explained = moved.square().sum((-1, -2)) / 2
+    spread = (written - written.mean(0)).square().sum((-1, -2)) * n / max(n - 1, 1)
+    scale = written.square().sum((-1, -2)).mean()
+    if float(spread.mean()) <= 1e-12 * float(scale):
+        return torch.zeros_like(spread)
+    ratio = explained.mean() / spread.mean()
+    return ratio + (explained - ratio * spread) / spread.mean()
+
+
+def check_places(
+    clean: Int[Tensor, "batch pos"],
+    corrupt: Int[Tensor, "corrupt_batch corrupt_pos"],
+    places: SelectorPlaces,
+) -> None:
+    """Refuses positions or pairs with which the question makes no sense.
+
+    Raises:
+        InputError: queries before the selector, or a pair with the same selector twice.
+    """
+    early = [p for p in (*places.decide, *places.answer) if p <= max(places.selector)]
+    if early:
+        raise InputError(
+            f"position {early[0]} of decide or answer does not come after the selector at "
+            f"{list(places.selector)}: give the positions that predict the answer"
+        )
+    columns = list(places.selector)
+    same = (clean[:, columns] == corrupt[:, columns]).all(-1)
+    if bool(same.any()):
+        raise InputError(
+            f"corrupt has the selector of clean in {int(same.sum())} of {len(same)} examples: "
+            "pair every example with another selector (a task without one has no selector head)"
+        )

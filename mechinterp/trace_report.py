@@ -1,0 +1,153 @@
+"""A trace for people: tables on the terminal, one page of figures, one JSON file."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from circuits.figures import circuit_figure, head_bar, strongest, write_html
+from mechinterp.config import task_name
+from mechinterp.runs import open_checkpoint
+from mechinterp.runs.atomic import replace_file
+from mechinterp.trace import Trace
+from mechinterp.trace_json import as_json
+from mechinterp.tracing import BUDGET, Options, Traced, trace
+
+BAR = 24
+"""Characters of the longest bar."""
+
+
+def trace_and_report(request: Trace) -> None:
+    """Does what the command was asked: traces, prints, writes the page and the JSON.
+
+    Raises:
+        InputError: see `mechinterp.tracing.trace`; also when a file cannot be written.
+    """
+    run, step = open_checkpoint(request.ckpt, request.run, request.root)
+    page = request.html or Path("traces") / f"{run.name}-step_{step}.html"
+    for file in (page, request.json):
+        if file is not None:
+            _refuse_unwritable(file)
+    options = Options(request.ablation, request.granularity, request.examples, request.device)
+    with _progress(request.quiet) as say:
+        traced = trace(run, step, options, say)
+        say("drawing")
+        write_html(figures(traced), page, _title(traced))
+    if request.json:
+        replace_file(request.json, json.dumps(as_json(traced), indent=1).encode())
+    if not request.quiet:
+        report(traced, Console(), request.top)
+        for file in (page, request.json):
+            if file is not None:
+                print(f"wrote {file}")
+
+
+def figures(traced: Traced) -> dict[str, Any]:
+    """The figures of a trace by heading: its edges, the circuit that is enough, its heads."""
+    names = [node.name for node in traced.edges.graph.nodes] + ["logits"]
+    kept = set(traced.circuit.names)
+    inside = traced.edges.table[traced.edges.table["edge"].isin(kept)]
+    return {
+        "Every edge": circuit_figure(traced.edges.table, nodes=names, title=_title(traced)),
+        f"The {len(kept)} edges that are enough": circuit_figure(
+            inside, nodes=names, title=f"KL at most {BUDGET} nats from the whole model"
+        ),
+        "Heads": head_bar(traced.heads.table, title="Effect of ablating each head"),
+    }
+
+
+def report(traced: Traced, console: Console, top: int) -> None:
+    """Prints a trace: what was loaded, diagnostics, heads, the strongest edges, the circuit."""
+    console.print(_header(traced), soft_wrap=True, highlight=False)
+    console.print(_diagnostics(traced), _lines(traced))
+    console.print(_effects(traced.heads.table, "head", "Heads, by the effect of ablating them"))
+    total = len(traced.edges.table)
+    largest = strongest(traced.edges.table, top=top).iloc[::-1]
+    console.print(
+        _effects(largest, "edge", f"The {len(largest)} strongest of {total} edges, by cutting them")
+    )
+    console.print(
+        f"Circuit: {len(traced.circuit)} of {total} edges are enough to stay within {BUDGET} nats "
+        "(KL) of the whole model.",
+        highlight=False,
+    )
+
+
+def _title(traced: Traced) -> str:
+    return f"{traced.run.name}, step {traced.step}, {traced.options.ablation} ablation"
+
+
+def _header(traced: Traced) -> str:
+    config, options = traced.run.config, traced.options
+    model = config.model
+    return (
+        f"{traced.run.name}, step {traced.step} of {config.training.steps}: "
+        f"{task_name(config.task)}, {model.n_layers} layers x {model.n_heads} heads, "
+        f"d_model {model.d_model}, {traced.run.meta['n_params']:,} parameters\n"
+        f"{options.ablation} ablation, {options.examples} examples; effect = rise of the mean "
+        "cross-entropy (nats) at the scored positions, with its 95 % interval"
+    )
+
+
+def _diagnostics(traced: Traced) -> Table:
+    table = _table("Diagnostics", "value", "s.e.")
+    for name, (value, se) in traced.diagnostics.items():
+        table.add_row(name, f"{value:.3f}", f"{se:.3f}")
+    return table
+
+
+def _lines(traced: Traced) -> Table:
+    table = _table("Reference lines", "value")
+    for name, value in traced.reference_lines.items():
+        table.add_row(name, f"{value:.3f}")
+    return table
+
+
+def _effects(rows: pd.DataFrame, name: str, title: str) -> Table:
+    table = _table(title, "effect", "95 % interval", "")
+    largest = rows["effect"].abs().max() if len(rows) else 1.0
+    order = rows["effect"].abs().sort_values(ascending=False, kind="stable").index
+    for row in rows.loc[order].to_dict("records"):
+        bar = "#" * round(BAR * abs(row["effect"]) / largest) if largest else ""
+        interval = f"{row['low']:+.3f} to {row['high']:+.3f}"
+        style = "dim" if row["low"] <= 0 <= row["high"] else ""
+        table.add_row(str(row[name]), f"{row['effect']:+.3f}", interval, bar, style=style)
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(box=None, title_justify="left", pad_edge=False, header_style="bold")
+    table.add_column(Text(title, style="bold"), no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    return table
+
+
+def _refuse_unwritable(file: Path) -> None:
+    """Finds out before the work whether its result can be kept."""
+    from mechinterp.runs.atomic import plain_errors, temporary_name
+
+    with plain_errors("write", file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_dir():
+            raise IsADirectoryError(21, "it is a directory, not a file")
+        probe = temporary_name(file)
+        probe.touch()
+        probe.unlink()
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Any]:
+    """Says what is being done, on a terminal only; it leaves nothing behind."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("starting") as status:
+        yield lambda doing: status.update(f"{doing} ...")
