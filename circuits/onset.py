@@ -1,10 +1,45 @@
 """At which training step does a signal leave its noise for good?"""
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from circuits.errors import InputError
+from circuits.intervals import mean_interval
+from circuits.selector_head import SelectorEvidence
+from circuits.selector_signals import SIGNALS
 
 COLUMNS = ("step", "signal", "value", "low", "high")
+
+
+def selector_series(evidence: Mapping[int, SelectorEvidence], head: str) -> pd.DataFrame:
+    """Follows one head's signals over the checkpoints of a run.
+
+    Args:
+        evidence: by training step.
+        head: whose signals.
+
+    Returns:
+        Rows for `onsets`: `step`, `signal`, `value`, `low`, `high`, in order of
+        steps. `metric` (of the clean model) and `selector_effect` are signals of the whole model.
+
+    Raises:
+        InputError: no such head, or no evidence.
+    """
+    if not evidence:
+        raise InputError("evidence is empty: give the evidence of at least one step")
+    rows = []
+    for step in sorted(evidence):
+        found = evidence[step]
+        table = found.table.set_index("head")
+        if head not in table.index:
+            raise InputError(f"{head!r} is not in the evidence: {', '.join(table.index)}")
+        for signal in SIGNALS:
+            bounds = [table.at[head, signal + end] for end in ("", "_low", "_high")]
+            rows.append((step, signal, *bounds))
+        for signal, values in (("metric", found.clean), ("selector_effect", found.selector_effect)):
+            rows.append((step, signal, *(float(x) for x in mean_interval(values))))
+    return pd.DataFrame(rows, columns=["step", "signal", "value", "low", "high"])
 
 
 def onsets(series: pd.DataFrame, early: int = 3, widen: float = 1.0) -> pd.DataFrame:

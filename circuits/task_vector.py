@@ -15,14 +15,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from circuits.checked_run import check_length, check_tokens, checked_streams
-from circuits.errors import InputError, near_matches
-from circuits.graph import Graph, Node
+from circuits.checked_run import check_tokens
+from circuits.errors import InputError
 from circuits.heads import parse_positions
 from circuits.intervals import mean_interval
-from circuits.model_weights import read_weights
+from circuits.node_output import node_output, parse_node
 from circuits.provenance import provenance
-from circuits.undisturbed import undisturbed
 from circuits.variance_shares import group_index
 
 
@@ -125,50 +123,6 @@ def task_vectors(
         group_of=index,
         table=_table(labels, vectors, per_example, index),
         provenance=provenance(model, tokens, **facts),
-    )
-
-
-def node_output(
-    model: Any, tokens: Int[Tensor, "batch pos"], node: str
-) -> Float[Tensor, "batch pos d_model"]:
-    """What does a node write into the residual stream?
-
-    Args:
-        model: a HookedTransformer, which is left as it was found.
-        tokens: the sequences.
-        node: as in `task_vectors`.
-
-    Returns:
-        Its output; of a head or a layer's attention z W_O, without the constant b_O.
-
-    Raises:
-        InputError: an unknown node or bad tokens.
-    """
-    found = parse_node(model, node)
-    check_tokens(model, "tokens", tokens)
-    check_length(model, tokens.shape[1])
-    with undisturbed(model):
-        streams, _ = checked_streams(model, read_weights(model), tokens, None)
-        return streams.output(found)
-
-
-def parse_node(model: Any, name: str) -> Node:
-    """Reads a node's name: heads apart (`L1H0`) or a layer's heads together (`A1`).
-
-    Raises:
-        InputError: no such node; the message lists near matches.
-    """
-    apart, merged = Graph.of(model), Graph.of(model, "layer")
-    nodes = {node.name: node for graph in (apart, merged) for node in graph.nodes}
-    if name in nodes:
-        return nodes[name]
-    if apart.attn_only and name.startswith("M") and name[1:].isdigit():
-        raise InputError(
-            f"node={name!r} is an MLP but the model is attention-only: "
-            f"its nodes are {near_matches(name, nodes, n=len(nodes))}"
-        )
-    raise InputError(
-        f"node={name!r} is not in this model; near matches: {near_matches(name, nodes, n=8)}"
     )
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from circuits.errors import InputError
 from circuits.heads import parse_positions
 from circuits.intervals import mean_interval
+from circuits.node_output import node_output
 from circuits.provenance import tensor_sha256
-from circuits.task_vector import TaskVectors, node_output
+from circuits.task_vector import TaskVectors
 
 
 def probe_task_vectors(

@@ -35,12 +35,11 @@ def variance_shares(
     A of a vector with itself; B same state, same group, another example; C other state, same
     group, another example; D same state, another group; F other state, another group,
 
-    the components are: group C-F, state D-F, interaction (B-D)-(C-F), residual A-B, of the total
-    A-F. With the states' own means taken out
-    first (but for D-F), every one is unbiased: with shuffled groups `group` and `interaction` are 0 on average,
-    which also means that small ones may come out below 0. (Variance components of a crossed
-    random-effects design, estimated by U-statistics; the decomposition of the paper notes, section
-    5, made free of bias.)
+    the components are: group C-F, state D-F, interaction (B-D)-(C-F), residual A-B, of their sum.
+    For all but D-F the states' own means are taken out first. With shuffled groups `group` and
+    `interaction` are then 0 on average, which also means that small ones may come out below 0.
+    (Variance components of a crossed random-effects design, estimated by U-statistics; ours, for
+    the between-chain share of the paper notes, section 5.)
 
     Args:
         values: vectors, such as a node's output.

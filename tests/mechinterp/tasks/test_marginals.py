@@ -1,5 +1,7 @@
 """Sequences of the marginals task: layouts, epochs, noise, the marginal control, and pairs."""
 
+import time
+
 import pytest
 import torch
 
@@ -251,3 +253,14 @@ def test_refusals(ask, message):
     with pytest.raises(InputError) as refusal:
         ask()
     assert str(refusal.value) == message
+
+
+def test_a_batch_costs_well_under_a_millisecond():
+    task = Marginals(MarginalsConfig(label_noise=0.1, random_z_until=10**6))
+    generator, seconds = seeded(), []
+    for step in range(100):
+        start = time.perf_counter()
+        task.batch(step, 128, generator)
+        seconds.append(time.perf_counter() - start)
+    # The quickest of many is what it costs when nothing else runs.
+    assert min(seconds) < 1e-3
