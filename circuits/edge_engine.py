@@ -148,7 +148,8 @@ class Engine:
         if not here:
             return (), delta.new_zeros(0)
         streams = self.base.layers[layer]
-        assert streams.mlp_in is not None and streams.mlp_out is not None
+        assert streams.mlp_in is not None
+        assert streams.mlp_out is not None
         mlp_in = take(streams.mlp_in, here) + move(delta, at, here)
         total = self.weights.mlps[layer](mlp_in) - take(streams.mlp_out, here)
         node = Node("mlp", layer)
@@ -214,7 +215,8 @@ class Engine:
         if delta is None:
             return None
         streams = self.base.layers[layer]
-        assert streams.mlp_in is not None and streams.mlp_out is not None
+        assert streams.mlp_in is not None
+        assert streams.mlp_out is not None
         mlp_in = take(streams.mlp_in, change.at) + delta
         return self.weights.mlps[layer](mlp_in).sub_(take(streams.mlp_out, change.at))
 
@@ -308,7 +310,8 @@ class Engine:
         q = take(streams.q, queries)
         if "q" in new:
             at, changed = new["q"]
-            q = put(q, changed, indices(queries, at))
+            changed = take(changed, indices(at, queries))
+            q = put(q, changed, indices(queries, at)) if changed.shape[-2] else q
         k = put(streams.k, new["k"][1], new["k"][0]) if "k" in new else streams.k
         v = put(streams.v, new["v"][1], new["v"][0]) if "v" in new else streams.v
         bias = take(streams.bias, queries)
