@@ -16,7 +16,7 @@ trace: setup
 	$(BIN)/python -m mechinterp.trace --ckpt step_4000
 
 test: setup
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2
 
 check: setup
 	$(BIN)/ruff format --check .

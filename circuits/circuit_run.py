@@ -14,7 +14,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from circuits.attention_math import At, attention_pattern, project, score_bias, take
+from circuits.attention_math import (
+    INPUTS,
+    At,
+    Input,
+    attention_pattern,
+    project,
+    score_bias,
+    take,
+)
 from circuits.graph import Edge, Graph, Node, Reader
 from circuits.model_weights import ModelWeights
 from circuits.streams import Batch, simple_edges
@@ -55,10 +63,9 @@ class Wiring:
 
     def kept(self, edges: Iterable[Edge], share: float = 1.0) -> Float[Tensor, "reader node"]:
         """A matrix with `share` at these edges and 0 elsewhere."""
-        matrix = torch.zeros(len(self.readers), len(self.nodes))
-        for edge in edges:
-            for entry in self.entries[edge]:
-                matrix[entry] = share
+        matrix, width = torch.zeros(len(self.readers), len(self.nodes)), len(self.nodes)
+        entries = [row * width + column for edge in edges for row, column in self.entries[edge]]
+        matrix.view(-1)[entries] = share
         return matrix
 
     def gather(self, matrix: Float[Tensor, "reader node *rest"]) -> Float[Tensor, "edge *rest"]:
@@ -143,6 +150,11 @@ class CircuitModel:
         """All positions."""
         return tuple(range(self.batch.placement.n_pos))
 
+    def reads_at(self, reader: Reader) -> At:
+        """Positions at which what a reader reads can reach the logits wanted."""
+        last = reader.layer >= self.weights.n_layers - 1
+        return self.scored if last and reader.input not in ("k", "v") else self.every
+
     def base(self, reader: Reader) -> Tensor:
         """What a reader reads when all its edges are cut: replacements and attention's biases."""
         key = f"{reader.kind in ('mlp', 'logits')}{reader.layer}"
@@ -166,6 +178,16 @@ class CircuitModel:
         same = reader.kind == "mlp" and not self.weights.parallel
         passed = self.weights.attention[: reader.layer + same]
         return sum((a.b_O for a in passed), torch.zeros_like(self.weights.attention[0].b_O))
+
+
+def excess_at(run: "CircuitRun | _Pass", node: int, at: At) -> Tensor:
+    """What a node writes beyond its replacement, at all positions or at the scored ones."""
+    whole = run.excess[node]
+    if whole.shape[1] == len(at):
+        return whole
+    if node not in run.late:
+        run.late[node] = take(whole, at)
+    return run.late[node]
 
 
 class _Pass:
@@ -234,15 +256,14 @@ class _Pass:
             head
             for head in range(self.weights.n_heads)
             if self._is_due(
-                Node("head", layer, head), [Reader("head", layer, head, x) for x in ("q", "k", "v")]
+                Node("head", layer, head), [Reader("head", layer, head, x) for x in INPUTS]
             )
         ]
         if not due:
             return
-        attention, every = self.weights.attention[layer], self.model.every
-        at = self._outputs_at(layer)
-        q = self._project(layer, "q", due, at)
-        k, v = self._project(layer, "k", due, every), self._project(layer, "v", due, every)
+        attention = self.weights.attention[layer]
+        at = self.model.reads_at(Reader("head", layer, 0, "q"))
+        q, k, v = (self._project(layer, x, due) for x in INPUTS)
         bias = take(self.model.bias(layer), at)
         bias = bias[:, due] if bias.shape[1] > 1 else bias
         padded = self.model.batch.placement.real is not None
@@ -250,11 +271,11 @@ class _Pass:
         for i, head in enumerate(due):
             self._write(Node("head", layer, head), z[:, i] @ attention.W_O[head], at)
 
-    def _project(self, layer: int, x: str, heads: list[int], at: At) -> Tensor:
+    def _project(self, layer: int, x: Input, heads: list[int]) -> Tensor:
         """Queries, keys or values of some heads, `"batch head pos d_head"`."""
-        assert x in ("q", "k", "v")
         attention, placement = self.weights.attention[layer], self.model.batch.placement
-        resid = self._read([Reader("head", layer, head, x) for head in heads], at)
+        readers = [Reader("head", layer, head, x) for head in heads]
+        at, resid = self.model.reads_at(readers[0]), self._read(readers)
         parts = [
             project(attention, placement, resid[i], [(x, head)], at) for i, head in enumerate(heads)
         ]
@@ -263,23 +284,23 @@ class _Pass:
     def _apply_mlp(self, layer: int) -> None:
         node, reader = Node("mlp", layer), Reader("mlp", layer)
         if self._is_due(node, [reader]):
-            at = self._outputs_at(layer)
-            self._write(node, self.weights.mlps[layer](self._read([reader], at)[0]), at)
+            output = self.weights.mlps[layer](self._read([reader])[0])
+            self._write(node, output, self.model.reads_at(reader))
 
     def _unembed(self, reader: Reader) -> Tensor:
         row = self.readers[reader]
         touched = row in self.changed_rows or self.changed & set(self.heard[row])
         if self.previous is not None and not touched:
             return self.previous.logits
-        return self.weights.unembed(self._read([reader], self.model.scored)[0])
+        return self.weights.unembed(self._read([reader])[0])
 
-    def _read(self, readers: list[Reader], at: At) -> list[Tensor]:
-        """What readers of one kind and layer read at some positions, one tensor each."""
-        rows = [self.readers[reader] for reader in readers]
+    def _read(self, readers: list[Reader]) -> list[Tensor]:
+        """What readers of one kind and layer read, one tensor each."""
+        rows, at = [self.readers[reader] for reader in readers], self.model.reads_at(readers[0])
         base = take(self.model.base(readers[0]), at)
         used = sorted({node for row in rows for node in self.heard[row]})
         if used:
-            stacked = torch.stack([self._at(node, at) for node in used])
+            stacked = torch.stack([excess_at(self, node, at) for node in used])
             shares = self.kept[rows][:, used].to(stacked)
             read = (shares @ stacked.flatten(1)).view(len(rows), *stacked.shape[1:]) + base
             inputs = list(read.unbind(0))
@@ -291,18 +312,5 @@ class _Pass:
             self.inputs.update(zip(rows, inputs, strict=True))
         return inputs
 
-    def _at(self, node: int, at: At) -> Tensor:
-        if at != self.model.scored:
-            return self.excess[node]
-        if node not in self.late:
-            whole = self.excess[node]
-            self.late[node] = whole if whole.shape[1] == len(at) else take(whole, at)
-        return self.late[node]
-
     def _write(self, node: Node, output: Tensor, at: At) -> None:
         self.excess[self.nodes[node]] = output - take(self.model.value(node), at)
-
-    def _outputs_at(self, layer: int) -> At:
-        """Positions at which a layer's outputs can reach the logits wanted."""
-        last = layer == self.weights.n_layers - 1
-        return self.model.scored if last else self.model.every

@@ -61,14 +61,15 @@ class InductionScores:
         if score not in (*SCORES, *WEIGHT_SCORES):
             known = ", ".join((*SCORES, *WEIGHT_SCORES))
             raise InputError(f"score={score!r} is not known; choose one of {known}")
-        rows = self.table
-        if after is not None:
-            if after not in set(rows["head"]):
-                raise InputError(f"{after!r} is not in this table: {', '.join(rows['head'])}")
-            rows = rows[rows["layer"] > rows.set_index("head").at[after, "layer"]]
-        if rows.empty:
+        layers = dict(zip(self.table["head"], self.table["layer"], strict=True))
+        if after is not None and after not in layers:
+            raise InputError(f"{after!r} is not in this table: {', '.join(layers)}")
+        first = -1 if after is None else layers[after]
+        values = zip(layers, self.table[score].astype(float), strict=True)
+        found = [(value, head) for head, value in values if layers[head] > first]
+        if not found:
             raise InputError(f"no head lies in a layer after {after}")
-        return str(rows.loc[rows[score].astype(float).idxmax(), "head"])
+        return max(found, key=lambda pair: pair[0])[1]
 
 
 def induction_scores(

@@ -59,6 +59,21 @@ def query_positions(queries: Sequence[int] | None, n_pos: int) -> tuple[int, ...
     return chosen
 
 
+def matching_score(
+    pattern: Float[Tensor, "batch head query key"],
+    tokens: Int[Tensor, "batch pos"],
+    queries: Sequence[int] | None = None,
+) -> Float[Tensor, "head example"]:
+    """How much more than uniform attention goes to positions after the current token's likes?
+
+    See `match` in `induction_scores`.
+
+    Raises:
+        InputError: bad positions, or no token that occurs twice.
+    """
+    return attention_scores(pattern, tokens, query_positions(queries, tokens.shape[1]))["match"]
+
+
 def attention_scores(
     pattern: Float[Tensor, "batch head query key"],
     tokens: Int[Tensor, "batch pos"],

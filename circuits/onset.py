@@ -73,7 +73,7 @@ def onsets(series: pd.DataFrame, early: int = 3, widen: float = 1.0) -> pd.DataF
         raise InputError(f"early={early} and widen={widen} must be at least 1")
     rows = []
     for signal in series["signal"].unique():
-        one = series[series["signal"] == signal].sort_values("step")
+        one = pd.DataFrame(series[series["signal"] == signal]).sort_values("step")
         if one["step"].duplicated().any():
             raise InputError(f"series has signal {signal!r} twice at one step: give it once a step")
         if len(one) <= early:

@@ -5,7 +5,7 @@ and every intervention computes only what comes after it, through TransformerLen
 hence with the user's own hooks), at the scored positions alone where nothing else is read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +85,7 @@ def record(
     final = model.run_with_hooks(tokens, fwd_hooks=hooks, stop_at_layer=model.cfg.n_layers)
     return Recording(
         {stream: tuple(tensors) for stream, tensors in kept.items()},
-        _read_out(model, final[:, list(scored)]),
+        read_out(model, final[:, list(scored)]),
         positions[0] if positions else None,
     )
 
@@ -117,7 +117,7 @@ class Restart:
             )
         if layer <= last:
             return self._last_block(residual)
-        return _read_out(self.model, residual[:, list(self.scored)])
+        return read_out(self.model, residual[:, list(self.scored)])
 
     @torch.no_grad()
     def from_attn_out(
@@ -161,7 +161,7 @@ class Restart:
         block, places = self.model.blocks[layer], self._places(residual)
         if self.model.cfg.use_attn_in or self.model.cfg.use_split_qkv_input:
             residual = block(residual, shortformer_pos_embed=places)
-            return _read_out(self.model, residual[:, list(self.scored)])
+            return read_out(self.model, residual[:, list(self.scored)])
         residual = block.hook_resid_pre(residual)
         normed = block.ln1(residual)
         placed = normed if places is None else normed + places
@@ -178,7 +178,7 @@ class Restart:
     def _after_block(self, layer: int, resid_post: Tensor) -> Tensor:
         resid_post = self.model.blocks[layer].hook_resid_post(resid_post)
         if layer == self.model.cfg.n_layers - 1:
-            return _read_out(self.model, resid_post)
+            return read_out(self.model, resid_post)
         return self.from_resid_pre(layer + 1, resid_post)
 
     def _trimmed(self, layer: int, stream: Tensor) -> Tensor:
@@ -197,11 +197,12 @@ def restart_of(
 ) -> Restart:
     """Gives the restarts that belong to a recording, after checking them against the model.
 
-    From every layer's recorded z (streams `resid_pre` and `z` are needed) the logits of the first
-    examples are computed again, and have to agree with a plain forward pass of the model.
+    From every recorded stream of every layer the logits of the first examples are computed again,
+    and have to agree with a plain forward pass of the model.
 
     Raises:
-        InputError: if they do not, because the model's blocks are built in another way.
+        InputError: if they do not, because the model's blocks are built in another way, or a hook
+            on the model changes an activation further each time it is applied.
     """
     restart = Restart(model, scored, clean.shortformer_pos_embed)
     few = slice(_SELF_CHECK_EXAMPLES)
@@ -209,26 +210,45 @@ def restart_of(
         wanted = model(tokens[few])[:, list(scored)].to(clean.logits.dtype)
     tolerance = 2e-2 if model.cfg.dtype in (torch.bfloat16, torch.float16) else 1e-4
     scale = max(1.0, float(wanted.abs().max()))
-    for layer in range(model.cfg.n_layers):
-        attn_out = restart.attn_out(layer, clean["z"][layer][few])
-        found = restart.from_attn_out(layer, clean["resid_pre"][layer][few], attn_out)
-        error = float((found - wanted).abs().max())
-        if not error <= tolerance * scale:
-            raise InputError(
-                f"starting again at layer {layer} gives other logits than the model itself (off by "
-                f"{error:.2g}): its blocks are not of a supported form "
-                f"(original_architecture={model.cfg.original_architecture!r}); use a "
-                "HookedTransformer with norms before attention and MLP"
-            )
+    for stream, layers in clean.streams.items():
+        for layer in range(model.cfg.n_layers) if stream in _RESTARTS else ():
+            resid_pre = clean["resid_pre"][layer][few]
+            found = _RESTARTS[stream](restart, layer, resid_pre, layers[layer][few])
+            error = float((found - wanted).abs().max())
+            if not error <= tolerance * scale:
+                raise InputError(
+                    f"starting again from {stream} of layer {layer} gives other logits than the "
+                    f"model itself (off by {error:.2g}): either its blocks are not of a supported "
+                    f"form (original_architecture={model.cfg.original_architecture!r}), or a hook "
+                    "that you put on it adds to an activation each time it runs; remove the hook"
+                )
     return restart
+
+
+_RESTARTS: dict[str, Callable[[Restart, int, Tensor, Tensor], Tensor]] = {
+    "z": lambda run, layer, pre, z: run.from_attn_out(layer, pre, run.attn_out(layer, z)),
+    "resid_pre": lambda run, layer, pre, same: run.from_resid_pre(layer, same),
+    "attn_out": lambda run, layer, pre, out: run.from_attn_out(layer, pre, out),
+    "resid_mid": lambda run, layer, pre, mid: run.from_resid_mid(layer, mid),
+}
 
 
 def _mlp_in(block: Any, residual: Tensor) -> Tensor:
     return block.hook_mlp_in(residual.clone()) if block.cfg.use_hook_mlp_in else residual
 
 
-def _read_out(model: Any, residual: Tensor) -> Tensor:
-    """Final norm, unembedding and soft cap; scores are made of float32 at the least."""
+def read_out(
+    model: Any, residual: Float[Tensor, "batch pos d_model"]
+) -> Float[Tensor, "batch pos d_vocab"]:
+    """Final norm, unembedding and soft cap of a stream; float32 at the least.
+
+    Args:
+        model: a HookedTransformer.
+        residual: the residual stream, at any positions.
+
+    Returns:
+        Logits at those positions.
+    """
     with torch.no_grad():
         logits = model(residual, start_at_layer=model.cfg.n_layers)
     return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits

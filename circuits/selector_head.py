@@ -1,4 +1,4 @@
-"""Which head routes the selector to the answer? Six signals a head, and one verdict.
+"""Which head routes the selector to the answer? Seven signals a head, and one verdict.
 
 A sequence holds a context, a selector z and an answer that depends on both. Some head has to carry
 z to where the answer is decided. Three signals are causal and about z alone: `value_patch` (the
@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from circuits.attention_knockout import knockout_effects
 from circuits.errors import InputError
 from circuits.head_ablation import head_effects
 from circuits.head_replacement import HeadAblation
@@ -30,6 +31,7 @@ from circuits.selector_signals import (
     SIGNALS,
     SelectorPlaces,
     SelectorRuns,
+    chance_of_differing,
     check_places,
     head_values,
     selector_signals,
@@ -73,7 +75,7 @@ def selector_evidence(
 ) -> SelectorEvidence:
     """Which head carries the selector to the answer, and how sure is that?
 
-    Signals of a head, each with a 95 % interval over examples:
+    Signals of a head (`SIGNALS`), each with a 95 % interval over examples:
 
     - `ablation`: effect on the metric of replacing its output (by its mean, unless told otherwise).
     - `attention_decide`, `attention_answer`: attention to the selector's positions, summed over
@@ -84,8 +86,8 @@ def selector_evidence(
       positions, with the attention of the clean pass.
     - `ov_copying`: share of the variance (over examples) of what the head writes at the deciding
       positions that the selector's values account for: half the mean square change under that same
-      patch, over the variance. 0 when its OV circuit drops the selector's identity, 1 when it
-      writes nothing else.
+      patch (times the chance that two examples differ in their selector), over the variance. 0
+      when its OV circuit drops the selector's identity, 1 when it writes nothing else.
 
     Args:
         model: a HookedTransformer, which is left as it was found.
@@ -114,21 +116,11 @@ def selector_evidence(
     swapped[:, list(places.selector)] = corrupt[:, list(places.selector)]
     with undisturbed(model):
         runs, selector_effect = _runs(model, clean, swapped, places, read, metric)
-        found = [selector_signals(runs, *parse_head(model, name)) for name in head_names(model)]
-        ablated = head_effects(
-            model,
-            clean,
-            metric,
-            ablation,
-            corrupt=swapped if ablation == "patch" else None,
-            scored=read,
-        )
-    per_example = {"ablation": ablated.per_example}
-    per_example |= {s: torch.stack([each[s] for each in found]) for s in SIGNALS[1:]}
+        per_example = _per_example(model, clean, swapped, runs, read, metric, ablation)
     table = _table(model, per_example)
     facts = {"ablation": ablation, "corrupt": corrupt, "scored": list(read)}
     facts |= {name: list(getattr(places, name)) for name in ("selector", "decide", "answer")}
-    facts["metric"] = metric if isinstance(metric, str) else ablated.provenance["metric"]
+    facts["metric"] = metric if isinstance(metric, str) else getattr(metric, "__qualname__", "own")
     return SelectorEvidence(
         table,
         per_example,
@@ -184,11 +176,34 @@ def _runs(
         recording,
         head_values(model, clean[:, :used]),
         head_values(model, swapped[:, :used]),
+        chance_of_differing(clean[:, list(places.selector)]),
         restart_of(model, clean[:, :used], recording, scored),
         measured,
         base,
     )
     return runs, measured(other.logits) - base
+
+
+def _per_example(
+    model: Any,
+    clean: Tensor,
+    swapped: Tensor,
+    runs: SelectorRuns,
+    scored: tuple[int, ...],
+    metric: Metric,
+    ablation: HeadAblation,
+) -> dict[str, Float[Tensor, "head batch"]]:
+    other = swapped if ablation == "patch" else None
+    signals = {
+        "ablation": head_effects(model, clean, metric, ablation, other, scored=scored).per_example
+    }
+    places = runs.places
+    for name, queries in (("knockout_answer", places.answer), ("knockout_after", places.after)):
+        cut = knockout_effects(model, clean, metric, queries, places.selector, scored=scored)
+        signals[name] = cut.per_example
+    found = [selector_signals(runs, *parse_head(model, name)) for name in head_names(model)]
+    signals |= {name: torch.stack([each[name] for each in found]) for name in found[0]}
+    return {signal: signals[signal] for signal in SIGNALS}
 
 
 def _table(model: Any, per_example: dict[str, Tensor]) -> pd.DataFrame:

@@ -1,15 +1,14 @@
-"""What each head does with the selector: six signals a head, one value an example.
+"""What one head does with the selector: where it looks, and what its values carry.
 
-Every intervention changes the output of one head, so the clean pass is run once and each
-intervention starts again behind that head's layer.
+A value patch changes the output of one head, so the clean pass is run once and the patch starts
+again behind that head's layer.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.errors import InputError
@@ -59,6 +58,7 @@ class SelectorRuns:
         values: for each layer, its heads' values, `"batch pos head_index d_head"`, grouped ones
             repeated for every query head.
         swapped_values: the same when every example has the other selector.
+        differing: chance that two different examples have different selectors.
         restart: from a layer's attention to the logits at the scored positions.
         metric: of those logits.
         base: the metric of the clean pass.
@@ -68,6 +68,7 @@ class SelectorRuns:
     clean: Recording
     values: tuple[Tensor, ...]
     swapped_values: tuple[Tensor, ...]
+    differing: float
     restart: Restart
     metric: MetricCallable
     base: Float[Tensor, " batch"]
@@ -89,7 +90,7 @@ def head_values(
 
 
 def selector_signals(runs: SelectorRuns, layer: int, head: int) -> dict[str, Tensor]:
-    """Computes the signals of one head, apart from its ablation.
+    """Computes the signals of one head that are new here: attention, value patch, OV copying.
 
     Args:
         runs: the passes.
@@ -97,12 +98,11 @@ def selector_signals(runs: SelectorRuns, layer: int, head: int) -> dict[str, Ten
         head: its index.
 
     Returns:
-        One value an example for `attention_*`, `knockout_*` and `value_patch`; for `ov_copying`
-        linearised values, whose mean is the ratio of means and whose spread is that ratio's.
+        One value an example for `attention_*` and `value_patch`; for `ov_copying` linearised
+        values, whose mean is the ratio of means and whose spread is that ratio's.
     """
     places = runs.places
     pattern = runs.clean["pattern"][layer][:, head]
-    values = runs.values[layer][:, :, head]
     z = runs.clean["z"][layer][:, :, head]
     to_selector = pattern[:, :, list(places.selector)]
     swap = (runs.swapped_values[layer] - runs.values[layer])[:, list(places.selector), head]
@@ -112,36 +112,11 @@ def selector_signals(runs: SelectorRuns, layer: int, head: int) -> dict[str, Ten
         "attention_decide": attention[:, list(places.decide)].mean(-1),
         "attention_answer": attention[:, list(places.answer)].mean(-1),
     }
-    for name, queries in (("knockout_answer", places.answer), ("knockout_after", places.after)):
-        cut = links(queries, places.selector, pattern.shape[-1]).to(pattern.device)
-        signals[name] = _effect(runs, layer, head, without_links(pattern, cut) @ values)
     signals["value_patch"] = _effect(runs, layer, head, z + moved)
     decide, weight = list(places.decide), runs.restart.model.blocks[layer].attn.W_O[head].detach()
-    signals["ov_copying"] = _copied_share(moved[:, decide] @ weight, z[:, decide] @ weight)
+    written = z[:, decide] @ weight
+    signals["ov_copying"] = _copied_share(moved[:, decide] @ weight, written, runs.differing)
     return signals
-
-
-def links(
-    queries: Sequence[int], keys: Sequence[int], n_pos: int
-) -> Bool[Tensor, "query_pos key_pos"]:
-    """Marks the attention links from some queries to some keys."""
-    marked = torch.zeros(n_pos, n_pos, dtype=torch.bool)
-    marked[torch.tensor(list(queries))[:, None], torch.tensor(list(keys))] = True
-    return marked
-
-
-def without_links(
-    pattern: Float[Tensor, "batch query_pos key_pos"], cut: Bool[Tensor, "query_pos key_pos"]
-) -> Float[Tensor, "batch query_pos key_pos"]:
-    """Attention when some scores are minus infinity before the softmax.
-
-    A softmax without some of its entries is the same softmax with those entries dropped and the
-    rest divided by what remains. A query all of whose attention is cut attends to nothing.
-    """
-    kept = torch.where(cut, 0.0, pattern)
-    remaining = kept.sum(-1, keepdim=True)
-    whole = pattern.sum(-1, keepdim=True)
-    return torch.where(remaining > 0, kept * whole / remaining.clamp_min(1e-38), 0.0)
 
 
 def _effect(runs: SelectorRuns, layer: int, head: int, new_z: Tensor) -> Float[Tensor, " batch"]:
@@ -153,22 +128,32 @@ def _effect(runs: SelectorRuns, layer: int, head: int, new_z: Tensor) -> Float[T
 
 
 def _copied_share(
-    moved: Float[Tensor, "batch place d_model"], written: Float[Tensor, "batch place d_model"]
+    moved: Float[Tensor, "batch place d_model"],
+    written: Float[Tensor, "batch place d_model"],
+    differing: float,
 ) -> Float[Tensor, " batch"]:
     """Share of the variance of what is written that the selector's values account for.
 
-    Half the mean square of the change when the selector is swapped is the variance that it
-    explains (Jansen, 1999). The ratio of two means is linearised around itself.
+    Half the mean square of the change when the selector is drawn anew is the variance that it
+    explains (Jansen, 1999). Ours is always another one, where a fresh draw would be another one
+    with chance `differing`. The ratio of two means is linearised around itself.
     """
     n = written.shape[0]
     moved, written = moved.double(), written.double()
-    explained = moved.square().sum((-1, -2)) / 2
+    explained = differing * moved.square().sum((-1, -2)) / 2
     spread = (written - written.mean(0)).square().sum((-1, -2)) * n / max(n - 1, 1)
     scale = written.square().sum((-1, -2)).mean()
     if float(spread.mean()) <= 1e-12 * float(scale):
         return torch.zeros_like(spread)
     ratio = explained.mean() / spread.mean()
     return ratio + (explained - ratio * spread) / spread.mean()
+
+
+def chance_of_differing(selectors: Int[Tensor, "batch pos"]) -> float:
+    """Chance that two different examples have different selectors; 1 for a single example."""
+    n = selectors.shape[0]
+    _, counts = torch.unique(selectors, dim=0, return_counts=True)
+    return 1 - float((counts * (counts - 1)).sum()) / max(n * (n - 1), 1)
 
 
 def check_places(

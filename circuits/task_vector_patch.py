@@ -68,8 +68,8 @@ def patch_task_vector(
     Rows: "none" (the clean run), "target" (the target group's vector), and controls: "own" (the own
     group's vector: should be near 0, for it only takes out what varies inside the group), "other"
     (a third group's: moves away from T_i, not towards T_j, so about one half where groups are
-    alike; missing with two groups), "random" (the mean vector plus a random direction as long as
-    the target's from that mean), and "target" fed to the logits alone, unless that is the reader.
+    alike; missing with two groups), "random" (the own group's vector plus a random step as long as
+    the one to the target's), and "target" fed to the logits alone, unless that is the reader.
 
     Args:
         model: the model that the vectors are from, which is left as it was found.
@@ -145,9 +145,9 @@ def _inserts(
         low, high = torch.minimum(own, target), torch.maximum(own, target)
         draw = draw + (draw >= low)
         inserts["other"] = table[draw + (draw >= high)]
-    random = torch.randn(table[own].shape, generator=generator).to(table)
-    length = (table[target] - vectors.mean).norm(dim=-1, keepdim=True)
-    inserts["random"] = vectors.mean + random / random.norm(dim=-1, keepdim=True) * length
+    step = torch.randn(table[own].shape, generator=generator).to(table)
+    length = (table[target] - table[own]).norm(dim=-1, keepdim=True)
+    inserts["random"] = table[own] + step / step.norm(dim=-1, keepdim=True) * length
     return inserts
 
 

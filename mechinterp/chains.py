@@ -131,7 +131,8 @@ def pick(
     Returns:
         The first state whose sum exceeds the draw.
     """
-    return torch.searchsorted(cumulative, uniform.unsqueeze(-1), right=True).squeeze(-1)
+    boundaries = cumulative.contiguous()
+    return torch.searchsorted(boundaries, uniform.unsqueeze(-1), right=True).squeeze(-1)
 
 
 @dataclass(frozen=True)

@@ -11,4 +11,5 @@ _hook = install_import_hook(["circuits", "mechinterp", "analyses"], "beartype.be
 
 import torch  # noqa: E402
 
-torch.set_num_threads(2)
+# Two workers run side by side on two cores.
+torch.set_num_threads(1)

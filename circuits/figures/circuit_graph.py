@@ -163,11 +163,6 @@ def _edge_trace(line: _Line, places: dict[str, Place], scale: _Scale) -> go.Scat
     xs, ys = curve(Place(start.x, start.y + _FOOT), _anchor(places[target], port))
     share = 0.0 if scale.limit <= 0 else min(abs(line.effect) / scale.limit, 1.0)
     in_noise = line.low <= 0.0 <= line.high
-    text = (
-        f"<b>{line.edge}</b><br>{line.effect:+.4g} {visible_text(scale.unit)}"
-        f"<br>95 % {line.low:+.4g} to {line.high:+.4g}"
-        + ("<br>interval contains 0" if in_noise else "")
-    )
     return go.Scatter(
         x=xs,
         y=ys,
@@ -178,9 +173,18 @@ def _edge_trace(line: _Line, places: dict[str, Place], scale: _Scale) -> go.Scat
             "color": effect_colour(line.effect, scale.limit, scale.theme),
         },
         opacity=_FAINT if in_noise else _SOLID,
-        hovertemplate=text + "<extra></extra>",
+        hovertemplate=_hover(line, scale.unit, in_noise) + "<extra></extra>",
         showlegend=False,
     )
+
+
+def _hover(line: _Line, unit: str, in_noise: bool) -> str:
+    """Name, value and interval; one example alone has no interval."""
+    text = f"<b>{line.edge}</b><br>{line.effect:+.4g} {visible_text(unit)}<br>"
+    if math.isnan(line.low) or math.isnan(line.high):
+        return text + "no interval"
+    text += f"95 % {line.low:+.4g} to {line.high:+.4g}"
+    return text + ("<br>interval contains 0" if in_noise else "")
 
 
 def _port_trace(nodes: list[str], places: dict[str, Place], theme: Theme) -> go.Scatter:

@@ -86,7 +86,7 @@ def draw_sample(
         dirichlet: concentration of the rows.
 
     Returns:
-        The sample, float64. Costs about 0.3 ms for every 1000 chains and state of length.
+        The sample, float64. Costs about 0.2 microseconds a state.
 
     Raises:
         InputError: fewer than 2 chains, states or positions.

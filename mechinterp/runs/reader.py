@@ -28,9 +28,9 @@ from mechinterp.runs.metrics_log import METRICS, read_rows
 from mechinterp.runs.record import read_record
 
 if TYPE_CHECKING:
-    from transformer_lens import HookedTransformer
+    import transformer_lens
 
-    from mechinterp.tasks import Task
+    import mechinterp.tasks.base
 
 _LARGEST_MASK = 2**30
 """TransformerLens makes a mask of n_ctx by n_ctx bytes for every layer; more is refused."""
@@ -123,7 +123,7 @@ class Run:
         """Gives the recorded sha256 of a checkpoint's weights, for example as a cache key."""
         return read_manifest(self.path, self.resolve_step(step)).files[MODEL].sha256
 
-    def model(self, step: int) -> "HookedTransformer":
+    def model(self, step: int) -> "transformer_lens.HookedTransformer":
         """Builds the model of a checkpoint, on the CPU; nothing is folded or centred.
 
         Raises:
@@ -166,12 +166,12 @@ class Run:
         ordered = [rows[step] for step in sorted(rows)]
         return pd.DataFrame(ordered) if ordered else pd.DataFrame({"step": []}, dtype="int64")
 
-    def task(self) -> "Task":
+    def task(self) -> "mechinterp.tasks.base.Task":
         """Gives the task the run was trained on; the same object at each call."""
         return self._task
 
     @functools.cached_property
-    def _task(self) -> "Task":
+    def _task(self) -> "mechinterp.tasks.base.Task":
         from mechinterp.tasks import make_task
 
         return make_task(self.config.task)

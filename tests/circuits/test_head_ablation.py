@@ -1,4 +1,4 @@
-"""Head ablation against a plain loop of hooks, hand-set models, and everything that may go wrong."""
+"""Head ablation against a plain loop of hooks, hand-set models, and what may go wrong."""
 
 import itertools
 from functools import partial
@@ -11,10 +11,19 @@ from circuits.errors import InputError
 from circuits.head_ablation import ablated, head_effects, lone_head_effects, pair_effects
 
 N_VOCAB = 11
-OPTIONS = dict(
-    n_layers=3, d_model=16, n_ctx=10, d_head=5, n_heads=3, d_mlp=24, act_fn="gelu",
-    d_vocab=N_VOCAB, normalization_type="LN", dtype=torch.float64, seed=0,
-)  # fmt: skip
+OPTIONS = {
+    "n_layers": 3,
+    "d_model": 16,
+    "n_ctx": 10,
+    "d_head": 5,
+    "n_heads": 3,
+    "d_mlp": 24,
+    "act_fn": "gelu",
+    "d_vocab": N_VOCAB,
+    "normalization_type": "LN",
+    "dtype": torch.float64,
+    "seed": 0,
+}
 ARCHITECTURES = {
     "plain": {},
     "no norm": {"normalization_type": None},
@@ -152,9 +161,7 @@ def test_patching_every_head_of_the_model_with_no_embedding_change_is_the_corrup
     corrupt = CORRUPT.clone()
     corrupt[:, list(SCORED)] = CLEAN[:, list(SCORED)]
     everything = [f"L{layer}H{head}" for layer in range(3) for head in range(3)]
-    result = head_effects(
-        model, CLEAN, target_loss, "patch", corrupt, [everything], scored=SCORED
-    )
+    result = head_effects(model, CLEAN, target_loss, "patch", corrupt, [everything], scored=SCORED)
     wanted = target_loss(model(corrupt)[:, list(SCORED)]) - target_loss(
         model(CLEAN)[:, list(SCORED)]
     )
@@ -179,10 +186,18 @@ def copying_model(n_heads=2, chain=False):
     size = n * (3 if chain else 2)
     model = HookedTransformer(
         HookedTransformerConfig(
-            n_layers=2 if chain else 1, d_model=size, n_ctx=4, d_head=n, n_heads=n_heads,
-            d_vocab=n, attn_only=True, normalization_type=None, act_fn="relu", seed=0,
+            n_layers=2 if chain else 1,
+            d_model=size,
+            n_ctx=4,
+            d_head=n,
+            n_heads=n_heads,
+            d_vocab=n,
+            attn_only=True,
+            normalization_type=None,
+            act_fn="relu",
+            seed=0,
             dtype=torch.float64,
-        )  # fmt: skip
+        )
     )
     for parameter in model.parameters():
         parameter.data.zero_()
@@ -354,6 +369,17 @@ def test_a_hook_of_the_user_takes_part():
     model.reset_hooks()
     assert hooked[0].abs().max() < 1e-12
     assert alone[0].min() > 1e-3
+
+
+def test_a_hook_that_would_act_twice_is_refused():
+    """Steering: the hook adds to the stream each time, so a restart would add it once more."""
+    from circuits.activation_patching import patch_effects
+
+    model = random_model()
+    model.add_hook("blocks.1.hook_attn_out", lambda x, hook: x + 1.0)
+    with pytest.raises(InputError, match=r"attn_out of layer 1 .* remove the hook"):
+        patch_effects(model, CLEAN, CORRUPT, "kl", "attn_out", scored=SCORED)
+    model.reset_hooks()
 
 
 def test_no_cached_tensor_is_written_to(model):

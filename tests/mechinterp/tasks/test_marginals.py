@@ -1,6 +1,7 @@
 """Sequences of the marginals task: layouts, epochs, noise, the marginal control, and pairs."""
 
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +11,10 @@ from mechinterp.config import MarginalsConfig
 from mechinterp.tasks.marginals import Marginals
 from mechinterp.tasks.marginals_layout import BOS, EOS, SEP
 
-SMALL = {"k": 3, "n_b": 7}
+SMALL: dict[str, Any] = {"k": 3, "n_b": 7}
 
 
-def task_of(**changes) -> Marginals:
+def task_of(**changes: Any) -> Marginals:
     return Marginals(MarginalsConfig(**(SMALL | changes)))
 
 
@@ -259,8 +260,8 @@ def test_a_batch_costs_well_under_a_millisecond():
     task = Marginals(MarginalsConfig(label_noise=0.1, random_z_until=10**6))
     generator, seconds = seeded(), []
     for step in range(100):
-        start = time.perf_counter()
+        start = time.thread_time()
         task.batch(step, 128, generator)
-        seconds.append(time.perf_counter() - start)
-    # The quickest of many is what it costs when nothing else runs.
+        seconds.append(time.thread_time() - start)
+    # Processor time, and the quickest of many: what it costs when nothing else runs.
     assert min(seconds) < 1e-3

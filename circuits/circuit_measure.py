@@ -1,0 +1,78 @@
+"""A metric, measured on any circuit of one model and batch."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from circuits.circuit_run import CircuitModel, CircuitRun, Wiring
+from circuits.errors import InputError
+from circuits.graph import Circuit, Edge, Graph
+from circuits.prepared import Prepared
+
+
+@dataclass(frozen=True)
+class CircuitMeasure:
+    """Runs circuits and measures them.
+
+    Attributes:
+        prepared: the checked input and the metric.
+        model: the factored model that circuits are run with.
+    """
+
+    prepared: Prepared
+    model: CircuitModel
+
+    @classmethod
+    def of(cls, prepared: Prepared) -> "CircuitMeasure":
+        """From checked input."""
+        model = CircuitModel(
+            weights=prepared.weights,
+            batch=prepared.clean.batch,
+            wiring=Wiring(prepared.graph),
+            value=prepared.replacements.value,
+            scored=prepared.wanted,
+        )
+        return cls(prepared, model)
+
+    def run(self, edges: Iterable[Edge], previous: CircuitRun | None = None) -> CircuitRun:
+        """Runs the circuit of these edges; with an earlier run, recomputes what differs."""
+        return self.model.run(self.model.wiring.kept(edges), previous)
+
+    def logits(self, run: CircuitRun) -> Float[Tensor, "batch scored d_vocab"]:
+        """A run's logits in the order in which positions were asked for."""
+        return in_order(self.prepared, run.logits)
+
+    def values(self, run: CircuitRun) -> Float[Tensor, " batch"]:
+        """The metric on a run."""
+        return self.prepared.metric(self.logits(run))
+
+
+def in_order(
+    prepared: Prepared, logits: Float[Tensor, "batch scored d_vocab"]
+) -> Float[Tensor, "batch scored d_vocab"]:
+    """Logits at ascending positions, in the order in which they were asked for."""
+    if prepared.scored == prepared.wanted:
+        return logits
+    order = [prepared.wanted.index(position) for position in prepared.scored]
+    return logits.index_select(1, torch.tensor(order, device=logits.device))
+
+
+def check_circuit(name: str, circuit: Circuit, model: object) -> None:
+    """Raises InputError when a circuit belongs to a model of another shape.
+
+    Args:
+        name: of the argument, for the message.
+        circuit: any circuit.
+        model: the model that it is to be run on.
+    """
+    if not isinstance(circuit, Circuit):
+        raise InputError(f"{name} is {type(circuit).__name__}: give a Circuit")
+    graph = Graph.of(model, circuit.graph.granularity)
+    if graph != circuit.graph:
+        raise InputError(
+            f"{name} belongs to a model of another shape ({circuit.graph.to_json()}) than this one "
+            f"({graph.to_json()}): build it on Graph.of(model)"
+        )
