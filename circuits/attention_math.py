@@ -1,7 +1,7 @@
 """Queries, keys, values, patterns and head outputs, for any subset of heads and positions.
 
-Residual streams are `"... batch pos d_model"`, head tensors `"... batch head pos d_head"`: positions
-are always the last axis but one. Leading axes, when there are any, hold several edges at once.
+Residual streams are `"... batch pos d_model"`, head tensors `"... batch head pos d_head"`:
+positions are always the last axis but one. Leading axes, where there are any, hold several edges.
 """
 
 from collections.abc import Sequence

@@ -66,8 +66,8 @@ def check_mask(mask: Any, tokens: Tensor) -> None:
     if not isinstance(mask, Tensor) or mask.shape != tokens.shape:
         shape = tuple(mask.shape) if isinstance(mask, Tensor) else type(mask).__name__
         raise InputError(
-            f"attention_mask has shape {shape} but clean has {tuple(tokens.shape)}: give one 0 or 1 "
-            "a token"
+            f"attention_mask has shape {shape} but clean has {tuple(tokens.shape)}: give one "
+            "0 or 1 a token"
         )
     if mask.device != tokens.device:
         raise InputError(f"attention_mask is on {mask.device} but clean is on {tokens.device}")

@@ -109,10 +109,7 @@ def _choose(
     graph: Graph, edges: Iterable[str | Edge] | None, within: Circuit | None
 ) -> tuple[Edge, ...]:
     """The edges to cut; with a circuit, those that it still has."""
-    if within is None or edges is not None:
-        chosen = graph.select(edges)
-    else:
-        chosen = tuple(within)
+    chosen = graph.select(edges) if within is None or edges is not None else tuple(within)
     for edge in chosen:
         if within is not None and edge not in within:
             raise InputError(f"edges names {edge.name!r}, which within= has cut already")

@@ -22,6 +22,7 @@ from circuits.attention_math import (
     take,
 )
 from circuits.graph import Node, Reader
+from circuits.narrow_mlp import NarrowMLP
 from circuits.streams import LayerStreams, ReaderGroup, Streams
 
 
@@ -91,6 +92,7 @@ class Engine:
         self.every = tuple(range(base.batch.placement.n_pos))
         self.was_cut = frozenset().union(*base.cuts.values()) if base.cuts else frozenset[Node]()
         self.padded = base.batch.placement.real is not None
+        self.narrow: NarrowMLP | None = None
 
     def needed(self, layer: int) -> At:
         """Positions at which a layer's attention and MLP outputs can reach the logits wanted."""
@@ -139,7 +141,11 @@ class Engine:
         nodes = frozenset(Node("head", layer, head) for held in heads for head in held)
         change = Change(at, total, nodes, tuple(self._head_parts(layer, heads, dz)))
         if self.weights.mlps and not self.weights.parallel:
-            change = self._through_mlp(layer, change)
+            response = self._narrow_response(layer, heads, change, dz)
+            if response is None:
+                change = self._through_mlp(layer, change)
+            else:
+                change = self._plus_mlp(layer, change, response)
         return self._onwards(layer + 1, change)
 
     def cut_mlp(self, layer: int, delta: Tensor, at: At) -> tuple[At, Tensor]:
@@ -210,6 +216,18 @@ class Engine:
         parts = [(node, response)] if node in self.was_cut else []
         return change.plus(response, frozenset([node]), parts)
 
+    def _narrow_response(
+        self, layer: int, heads: Sequence[Sequence[int]], change: Change, dz: Sequence[Tensor]
+    ) -> Tensor | None:
+        """An MLP's response to changes of few dimensions; None where that saves nothing."""
+        if not NarrowMLP.pays(self.weights, max(len(held) for held in heads)):
+            return None
+        if change.nodes & self.base.cuts.get(Reader("mlp", layer), frozenset()):
+            return None
+        if self.narrow is None or self.narrow.layer != layer:
+            self.narrow = NarrowMLP(self.base, layer)
+        return self.narrow.response(heads, change.at, change.total, dz)
+
     def _mlp_response(self, layer: int, change: Change) -> Tensor | None:
         delta = self._seen(change, Reader("mlp", layer))
         if delta is None:
@@ -262,7 +280,7 @@ class Engine:
         narrow = common(at, self.needed(layer))
         if "q" not in inputs or len(narrow) == len(at):
             return self._columns(layer, inputs, at, delta_of)
-        rest = [x for x in inputs if x != "q"]
+        rest: list[Input] = [x for x in inputs if x != "q"]
         new = self._columns(layer, rest, at, delta_of) if rest else {}
         return new | (self._columns(layer, ["q"], narrow, delta_of) if narrow else {})
 
@@ -274,7 +292,7 @@ class Engine:
         delta_of: Callable[[ReaderGroup, At], Tensor | None],
     ) -> dict[Input, tuple[At, Tensor]]:
         streams, placement = self.base.layers[layer], self.base.batch.placement
-        wanted = [(x, head) for x in inputs for head in range(self.n_heads)]
+        wanted: list[tuple[Input, int]] = [(x, h) for x in inputs for h in range(self.n_heads)]
         found: list[tuple[Input, int]] = []
         parts: list[Tensor] = []
         for group in streams.groups:

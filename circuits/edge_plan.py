@@ -7,7 +7,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from circuits.attention_math import At, Input
+from circuits.attention_math import At, Input, take
 from circuits.edge_engine import Engine
 from circuits.errors import InputError
 from circuits.graph import Edge, Node, Reader
@@ -171,7 +171,7 @@ class Plan:
         results = []
         for engine, dz in zip(self.engines, changed, strict=True):
             pieces = [
-                dz[[number for number, _ in members]][:, :, list(held)]
+                _pick(dz, [number for number, _ in members], held)
                 for (_, members), held in zip(part, heads, strict=True)
             ]
             results.append(engine.after_attention(layer, heads, at, pieces))
@@ -203,10 +203,9 @@ class Plan:
             nodes = [source]
         else:
             nodes = [Node("head", source.layer, h) for h in range(self.prepared.weights.n_heads)]
-        index = list(span)
         total = None
         for node in nodes:
-            gap = replacements.value(node)[:, index] - self.base.output(node)[:, index]
+            gap = take(replacements.value(node), span) - take(self.base.output(node), span)
             total = gap if total is None else total + gap
         assert total is not None
         return total
@@ -230,6 +229,12 @@ class Plan:
             if self.order != sorted(self.order):
                 full = full[:, self.order]
             self.result[item.row] = self.prepared.metric(full) - self.prepared.baseline
+
+
+def _pick(dz: Tensor, edges: list[int], heads: Sequence[int]) -> Tensor:
+    """Some edges and some neighbouring heads; a view where all edges are wanted."""
+    held = dz[:, :, heads[0] : heads[-1] + 1]
+    return held if edges == list(range(dz.shape[0])) else held[edges]
 
 
 def _slot(item: Item) -> tuple[str, int]:

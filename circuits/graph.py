@@ -123,7 +123,7 @@ class Graph:
             InputError: the model has no such configuration, or the granularity is unknown.
         """
         cfg = getattr(model, "cfg", None)
-        if not hasattr(cfg, "n_layers") or not hasattr(cfg, "n_heads"):
+        if cfg is None or not hasattr(cfg, "n_layers") or not hasattr(cfg, "n_heads"):
             raise InputError(
                 f"model={type(model).__name__} has no cfg with n_layers and n_heads: "
                 "pass a TransformerLens HookedTransformer"

@@ -1,6 +1,6 @@
 """What is measured on the logits: one value an example, by name or by a callable of your own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -15,9 +15,7 @@ Metric = MetricName | str | MetricCallable
 METRIC_NAMES = ("kl", "loss", "logit_diff")
 
 
-def scored_positions(
-    metric: Metric, scored: "tuple[int, ...] | list[int] | range | None", n_pos: int
-) -> tuple[int, ...]:
+def scored_positions(metric: Metric, scored: Sequence[int] | None, n_pos: int) -> tuple[int, ...]:
     """Gives the token positions whose logits a metric reads.
 
     Args:

@@ -31,11 +31,26 @@ class Norm:
     b: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Normalises the last axis."""
         if self.kind == "none":
             return x
         if self.kind == "layer":
             return F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps)
-        x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
+        x = x * self.factor(x)
+        return x if self.w is None else x * self.w
+
+    def factor(self, x: Tensor) -> Tensor:
+        """What the norm multiplies its (centred) input by, before its weights; last axis 1."""
+        if self.kind == "none":
+            return x.new_ones(1)
+        if self.kind == "layer":
+            return torch.native_layer_norm(x, x.shape[-1:], None, None, self.eps)[2]
+        return torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
+
+    def linear_part(self, x: Tensor) -> Tensor:
+        """The norm without that factor and without its bias: linear in x."""
+        if self.kind == "layer":
+            x = x - x.mean(-1, keepdim=True)
         return x if self.w is None else x * self.w
 
 
@@ -80,18 +95,20 @@ class MLPWeights:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Output for a residual stream x; the norm is applied here."""
-        return self.from_normalized(self.norm(x))
+        normalized = self.norm(x)
+        flat = normalized.reshape(-1, x.shape[-1])
+        pre = flat @ self.W_in if self.gated else torch.addmm(self.b_in, flat, self.W_in)
+        return self.from_pre(pre.view(*x.shape[:-1], -1))
 
-    def from_normalized(self, x: Tensor) -> Tensor:
-        """Output, without `b_out` left out, for an input that is normalised already."""
-        shape = x.shape
-        x = x.reshape(-1, shape[-1])
+    def from_pre(self, pre: Tensor) -> Tensor:
+        """Output for what the first matrix gives (`b_in` in it, unless gated)."""
         if self.gated:
-            gate, linear = (x @ self.W_in).chunk(2, dim=-1)
+            gate, linear = pre.chunk(2, dim=-1)
             post = self.act(gate) * linear + self.b_in
         else:
-            post = self.mid_norm(self.act(torch.addmm(self.b_in, x, self.W_in)))
-        return torch.addmm(self.b_out, post, self.W_out).view(shape)
+            post = self.mid_norm(self.act(pre))
+        out = torch.addmm(self.b_out, post.reshape(-1, post.shape[-1]), self.W_out)
+        return out.view(*pre.shape[:-1], -1)
 
 
 @dataclass(frozen=True)
@@ -110,10 +127,12 @@ class ModelWeights:
 
     @property
     def n_layers(self) -> int:
+        """Number of blocks."""
         return len(self.attention)
 
     @property
     def n_heads(self) -> int:
+        """Query heads of each block."""
         return self.attention[0].W_O.shape[0]
 
     def unembed(self, resid: Tensor) -> Tensor:

@@ -36,7 +36,8 @@ class Replacements:
         corrupt: Streams | None = None,
         partner: Int[Tensor, " batch"] | None = None,
     ) -> None:
-        self.ablation, self.clean, self.corrupt, self.partner = ablation, clean, corrupt, partner
+        self.ablation: Ablation = ablation
+        self.clean, self.corrupt, self.partner = clean, corrupt, partner
         self.real = clean.batch.placement.real
         self.unchanged_before = self._unchanged_before()
         self._kept: dict[Node, Tensor] = {}

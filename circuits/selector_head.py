@@ -92,7 +92,8 @@ def selector_evidence(
     Args:
         model: a HookedTransformer, which is left as it was found.
         clean: sequences, with the token after the last scored position.
-        corrupt: paired sequences with other selectors; only their tokens at `selector` are used.
+        corrupt: paired sequences with other selectors. The model is given their tokens at
+            `selector` alone; "logit_diff" contrasts the answers with theirs.
         selector: positions of the selector.
         decide: the positions whose prediction the selector has to decide: for the marginals task
             the one that predicts the first answer token (10), not the one after it.
@@ -115,8 +116,8 @@ def selector_evidence(
     swapped = clean.clone()
     swapped[:, list(places.selector)] = corrupt[:, list(places.selector)]
     with undisturbed(model):
-        runs, selector_effect = _runs(model, clean, swapped, places, read, metric)
-        per_example = _per_example(model, clean, swapped, runs, read, metric, ablation)
+        runs, selector_effect = _runs(model, clean, corrupt, swapped, places, read, metric)
+        per_example = _per_example(model, clean, swapped, runs, read, ablation)
     table = _table(model, per_example)
     facts = {"ablation": ablation, "corrupt": corrupt, "scored": list(read)}
     facts |= {name: list(getattr(places, name)) for name in ("selector", "decide", "answer")}
@@ -158,6 +159,7 @@ def _places(
 def _runs(
     model: Any,
     clean: Tensor,
+    corrupt: Tensor,
     swapped: Tensor,
     places: SelectorPlaces,
     scored: tuple[int, ...],
@@ -168,7 +170,7 @@ def _runs(
     check_tokens(model, clean, "clean", used)
     check_tokens(model, swapped, "corrupt", used)
     recording = record(model, clean[:, :used], scored, ("resid_pre", "pattern", "z"))
-    measured = resolve_metric(metric, recording.logits, clean, scored, swapped)
+    measured = resolve_metric(metric, recording.logits, clean, scored, corrupt)
     base = measured(recording.logits)
     other = record(model, swapped[:, :used], scored, ())
     runs = SelectorRuns(
@@ -190,14 +192,12 @@ def _per_example(
     swapped: Tensor,
     runs: SelectorRuns,
     scored: tuple[int, ...],
-    metric: Metric,
     ablation: HeadAblation,
 ) -> dict[str, Float[Tensor, "head batch"]]:
     other = swapped if ablation == "patch" else None
-    signals = {
-        "ablation": head_effects(model, clean, metric, ablation, other, scored=scored).per_example
-    }
-    places = runs.places
+    places, metric = runs.places, runs.metric
+    ablated = head_effects(model, clean, metric, ablation, other, scored=scored)
+    signals = {"ablation": ablated.per_example}
     for name, queries in (("knockout_answer", places.answer), ("knockout_after", places.after)):
         cut = knockout_effects(model, clean, metric, queries, places.selector, scored=scored)
         signals[name] = cut.per_example

@@ -10,6 +10,8 @@ from circuits.intervals import mean_interval
 
 RANKED_BY = "value_patch"
 """The signal that decides: causal, about the selector alone, and blind to no route."""
+SHARES = ("attention_decide", "attention_answer", "ov_copying")
+"""Signals that are shares, whatever the direction of the metric."""
 MIN_SHARE = 0.1
 """A head that moves less than this share of the selector's whole effect routes nothing."""
 
@@ -25,14 +27,16 @@ class SelectorVerdict:
     3. Its effect has to be above 0 and at least `MIN_SHARE` of the effect of the whole selector.
     4. Its margin to the runner-up has to be above 0.
 
-    "Above 0" means that the 95 % interval is. The other signals do not vote; `agreement` says which
-    head each of them would name.
+    "Above 0" means that the 95 % interval is, with effects counted in the direction in which
+    another selector moves the metric (up for a loss, down for a logit difference). The other
+    signals do not vote; `agreement` says which head each of them would name.
 
     Attributes:
         head: the selector head; None when the rule names none.
         leading: the head with the largest effect, named or not.
         runner_up: the next one; None in a model of one head.
-        effect: of value patching the leading head, with `effect_low` and `effect_high`.
+        effect: of value patching the leading head in that direction, with `effect_low` and
+            `effect_high`.
         share: that effect over the effect of the whole selector; NaN when the latter is not above
             its noise.
         margin: effect of the leading head minus that of the runner-up, paired over examples, with
@@ -71,18 +75,22 @@ def selector_verdict(
         The verdict. The margin's interval resamples examples, the same for both heads; which two
         heads are compared is not resampled.
     """
-    values = per_example[RANKED_BY]
+    sign = -1.0 if float(selector_effect.double().mean()) < 0 else 1.0
+    values = sign * per_example[RANKED_BY]
     order = values.double().mean(-1).argsort(descending=True, stable=True).tolist()
     names = table["head"].tolist()
     effect, low, high = _interval(values[order[0]])
     margin = margin_low = margin_high = float("nan")
     if len(order) > 1:
         margin, margin_low, margin_high = _interval(values[order[0]] - values[order[1]])
-    whole, whole_low, _ = _interval(selector_effect)
+    whole, whole_low, _ = _interval(sign * selector_effect)
     share = effect / whole if whole_low > 0 else float("nan")
     leading = names[order[0]]
     runner_up = names[order[1]] if len(order) > 1 else None
-    agreement = {s: names[int(v.double().mean(-1).argmax())] for s, v in per_example.items()}
+    agreement = {
+        signal: names[int(((1 if signal in SHARES else sign) * found.double().mean(-1)).argmax())]
+        for signal, found in per_example.items()
+    }
     refusal = _refusal(leading, runner_up, low, share, margin_low)
     named = [signal for signal, head in agreement.items() if head == leading]
     reason = refusal or (

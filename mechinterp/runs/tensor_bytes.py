@@ -13,18 +13,19 @@ from torch import Tensor
 from circuits.errors import InputError
 
 DTYPES = {
+    torch.int64: "I64",
     torch.float64: "F64",
     torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
     torch.int32: "I32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
     torch.int16: "I16",
     torch.int8: "I8",
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-"""What can be stored; the names are those of the format."""
+"""What can be stored, by the names of the format and in its order: wide types come first, so that
+every tensor starts at a multiple of its width."""
 
 
 def encode(tensors: Mapping[str, Tensor]) -> bytes:
@@ -39,8 +40,8 @@ def encode(tensors: Mapping[str, Tensor]) -> bytes:
     for name, tensor in tensors.items():
         if tensor.dtype not in DTYPES:
             raise InputError(f"{name} is {tensor.dtype}; stored are {', '.join(DTYPES.values())}")
-    # Wide types first, as the library orders them: every tensor starts at a multiple of its width.
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    order = {dtype: rank for rank, dtype in enumerate(DTYPES)}
+    names = sorted(tensors, key=lambda name: (order[tensors[name].dtype], name))
     header: dict[str, object] = {}
     chunks: list[memoryview] = []
     end = 0

@@ -179,6 +179,7 @@ class RunWriter:
             if later > step:
                 remove_directory(step_directory(self.path, later))
         self._resumable = [kept for kept in self._resumable if kept <= step]
+        self._spare_disk()
         self._log.drop_after(step)
 
     def log(self, row: Mapping[str, Any]) -> None:
@@ -221,6 +222,9 @@ class RunWriter:
         with new_directory(target) as directory:
             write_checkpoint(directory, step, files, metrics)
         self._resumable = sorted({*self._resumable, step})
+        self._spare_disk()
+
+    def _spare_disk(self) -> None:
         while len(self._resumable) > KEPT_RESUME:
             spare = step_directory(self.path, self._resumable.pop(0)) / RESUME
             with plain_errors("remove", spare):

@@ -27,7 +27,7 @@ from mechinterp.tasks.marginals_fibres import (
     with_wrong_selector,
 )
 
-ROWS_AT_ONCE = 1024
+ROWS_AT_ONCE = 512
 """Sequences in one forward pass; bounds the memory of a call."""
 
 

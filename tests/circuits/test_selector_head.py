@@ -10,7 +10,7 @@ from circuits.errors import InputError
 from circuits.onset import onsets, selector_series
 from circuits.selector_head import selector_evidence
 from circuits.selector_signals import SIGNALS, chance_of_differing
-from tests.circuits.known_circuits import selector_lookup
+from tests.circuits.known_circuits import SHARP, selector_lookup
 from tests.circuits.models import tiny_model
 
 PLACES = {"selector": (3,), "decide": (4,), "answer": (4,), "scored": (4,)}
@@ -110,24 +110,31 @@ def test_a_head_that_looks_at_the_selector_and_copies_something_else_is_not_it(k
 
 def test_two_heads_that_share_the_work_leave_it_undecided():
     shared = selector_lookup()
-    attn = shared.model.blocks[0].attn
+    first, second = (block.attn for block in shared.model.blocks)
     with torch.no_grad():
-        # The head for B fetches half of z too, through the same links and the same map.
-        shared.model.blocks[1].attn.W_Q[0] = 0
-        for weight in (attn.W_Q, attn.W_K):
-            shared.model.blocks[1].attn.get_parameter("W_Q")
-            assert weight.shape[0] == 2
-        later = shared.model.blocks[1].attn
-        later.W_Q[0], later.W_K[0], later.W_V[0] = attn.W_Q[0], attn.W_K[0], attn.W_V[0]
-        attn.W_O[0] *= 0.5
-        later.W_O[0] = attn.W_O[0]
-    found = selector_evidence(shared.model, shared.clean, shared.corrupt, **PLACES)
+        # L1H0 becomes a twin of L0H0, and each writes half of z.
+        for name in ("W_Q", "W_K", "W_V", "W_O"):
+            getattr(second, name)[0] = getattr(first, name)[0]
+        first.W_O[0] *= 0.5
+        second.W_O[0] *= 0.5
+    found = selector_evidence(
+        shared.model, shared.clean, shared.corrupt, metric="logit_diff", **PLACES
+    )
     effects = found.table.set_index("head")["value_patch"]
-    assert effects["L0H0"] == pytest.approx(effects["L1H0"], rel=1e-5)
-    assert effects["L0H0"] > 1
-    assert found.verdict.head is None
-    assert found.verdict.reason.startswith("undecided: ")
-    assert found.verdict.margin == pytest.approx(0.0, abs=1e-5)
+    # Half of each z: the right answer falls from 12 to 6, the other pair's rises from 0 to 6.
+    assert effects[["L0H0", "L1H0"]].tolist() == pytest.approx([-GAIN, -GAIN], rel=1e-5)
+    assert found.selector_effect.mean() == pytest.approx(-2 * GAIN)
+    verdict = found.verdict
+    assert verdict.head is None
+    assert verdict.reason.startswith("undecided: ")
+    assert verdict.share == pytest.approx(0.5)
+    assert verdict.margin == pytest.approx(0.0, abs=1e-5)
+
+    # In nats each alone costs little: the other still makes the right answer one of two.
+    alone = selector_evidence(shared.model, shared.clean, shared.corrupt, **PLACES)
+    half = math.log(2 + (N_VOCAB - 2) * math.exp(-GAIN / 2)) - CLEAN_LOSS
+    assert row(alone, "L0H0")["value_patch"] == pytest.approx(half, rel=1e-5)
+    assert "leads with only 6% of the selector's effect" in alone.verdict.reason
 
 
 def test_random_weights_have_no_selector_head():
@@ -137,29 +144,47 @@ def test_random_weights_have_no_selector_head():
     assert found.verdict.head is None
 
 
-def two_hops():
-    """`SEP B SEP z SEP SEP A`: L0H0 takes z to position 4, L1H0 takes it on to 5, which decides."""
+TOKEN, POS, Z = 0, 20, 26
+"""Where tokens, positions and the fetched z begin in the stream of `selector_lookup`."""
+
+
+def look(model, layer, head, links):
+    """Makes a head look from each query position at one key position."""
+    attn = model.blocks[layer].attn
+    attn.W_Q[head], attn.W_K[head] = 0, 0
+    for query, key in links:
+        attn.W_Q[head, POS + query, key] = SHARP * model.cfg.attn_scale
+        attn.W_K[head, POS + key, key] = 1
+
+
+def test_a_head_that_moves_the_selector_to_a_separator_shows_only_to_all_queries():
+    """`SEP B z SEP SEP A`: L0H0 takes z to position 3, L1H0 takes it on to 4, which decides."""
     known = selector_lookup()
-    wide = selector_lookup().model
-    longer = {}
-    model = type(wide)(_longer(wide.cfg))
-    for name, tensor in wide.state_dict().items():
-        longer[name] = tensor
+    order = [0, 1, 3, 2, 4, 5]
+    second = known.model.blocks[1].attn
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.zero_()
-            parameter.requires_grad_(False)
-            old = longer[name]
-            parameter[tuple(slice(0, n) for n in old.shape)] = old
-    return model, known
-
-
-def _longer(cfg):
-    import copy
-
-    new = copy.deepcopy(cfg)
-    new.n_ctx = 7
-    return new
+        look(known.model, 0, 0, [(3, 2), (4, 0)])
+        look(known.model, 1, 0, [(4, 3)])
+        second.W_V[0], second.W_O[0] = 0, 0
+        second.W_V[0, Z : Z + 3, :3] = torch.eye(3)
+        second.W_O[0, :3, Z : Z + 3] = torch.eye(3)
+    found = selector_evidence(
+        known.model,
+        known.clean[:, order],
+        known.corrupt[:, order],
+        selector=(2,),
+        decide=(4,),
+        answer=(4,),
+        scored=(4,),
+    )
+    first = row(found, "L0H0")
+    assert first["knockout_after"] == pytest.approx(BLANK_LOSS - CLEAN_LOSS, rel=1e-5)
+    assert first["value_patch"] == pytest.approx(GAIN, rel=1e-5)
+    for unseen in ("knockout_answer", "attention_decide", "ov_copying"):
+        assert first[unseen] == pytest.approx(0.0, abs=1e-6), unseen
+    assert row(found, "L1H0")["value_patch"] == pytest.approx(0.0, abs=1e-6)
+    assert row(found, "L1H0")["ablation"] > 1
+    assert found.verdict.head == "L0H0"
 
 
 def test_every_signal_has_a_second_route_on_a_random_model():

@@ -60,18 +60,20 @@ def is_consistent(run: Path) -> bool:
 @pytest.mark.parametrize("resuming", [False, True])
 def test_killed_at_every_single_call_that_changes_the_disk(growth, tmp_path, processes, resuming):
     reference = tmp_path / "reference-run"
-    growth.train(reference, 4)
+    growth.train(reference, 2, every=1)
     for call in range(1, 500):
         run = tmp_path / f"run-{call}"
         if resuming:
-            growth.train(run, 2)
-        # The process-wide patch stays in the child.
-        code = processes.wait(
-            processes.start(lambda r=run, c=call: (die_at(c), growth.train(r, 4, resume=True)))
-        )
+            growth.train(run, 1, every=1)
+
+        def train_and_die(run: Path = run, call: int = call) -> None:
+            die_at(call)  # the patch stays in the child
+            growth.train(run, 2, resume=True, every=1)
+
+        code = processes.wait(processes.start(train_and_die))
         assert code in (0, -signal.SIGKILL)
         assert is_consistent(run)
-        growth.train(run, 4, resume=True)
+        growth.train(run, 2, resume=True, every=1)
         assert content(run) == content(reference)
         if code == 0:
             break
@@ -79,21 +81,21 @@ def test_killed_at_every_single_call_that_changes_the_disk(growth, tmp_path, pro
 
 
 def test_killed_at_random_moments_again_and_again(growth, tmp_path, processes):
-    reference, run = tmp_path / "whole", tmp_path / "killed"
-    growth.train(reference, 150, every=1)
+    reference, run, steps = tmp_path / "whole", tmp_path / "killed", 60
+    growth.train(reference, steps, every=1)
     chance = random.Random(0)
     kills = 0
-    for _ in range(400):
-        child = processes.start(lambda: growth.train(run, 150, resume=True, every=1))
-        time.sleep(chance.uniform(0.01, 0.15))
+    while not (run / f"step_{steps}").exists():
+        kept = len(Run.open(run).steps) if run.exists() else 0
+        wanted = min(kept + chance.randrange(9), steps)
+        child = processes.start(lambda: growth.train(run, steps, resume=True, every=1))
+        while wanted and not (run / f"step_{wanted - 1}").exists():
+            time.sleep(0.0005)
+        time.sleep(chance.uniform(0, 0.004))
         os.kill(child, signal.SIGKILL)
-        code = processes.wait(child)
+        kills += processes.wait(child) == -signal.SIGKILL
         assert is_consistent(run)
-        if code == 0:
-            break
-        assert code == -signal.SIGKILL
-        kills += 1
-    growth.train(run, 150, resume=True, every=1)
+    growth.train(run, steps, resume=True, every=1)
     assert kills >= 10
     assert content(run) == content(reference)
     assert leftovers(run) == []
@@ -103,8 +105,12 @@ def test_repair_removes_what_a_kill_left_and_nothing_else(growth, tmp_path, proc
     run = tmp_path / "run"
     found = []
     for call in range(20, 60):
-        growth_until = lambda c=call: (die_at(c), growth.train(run, 12, resume=True))  # noqa: E731
-        assert processes.wait(processes.start(growth_until)) == -signal.SIGKILL
+
+        def train_and_die(call: int = call) -> None:
+            die_at(call)
+            growth.train(run, 12, resume=True)
+
+        assert processes.wait(processes.start(train_and_die)) == -signal.SIGKILL
         found = [path for path in leftovers(run) if path.name.startswith(".tmp-")]
         if found:
             break
@@ -119,9 +125,7 @@ def test_a_run_killed_while_it_was_created_is_absent_and_its_remains_are_found(
     growth, tmp_path, processes
 ):
     folder = tmp_path / "runs"
-    code = processes.wait(
-        processes.start(lambda: (die_at(6), growth.train(folder / "new", 4)))
-    )
+    code = processes.wait(processes.start(lambda: (die_at(6), growth.train(folder / "new", 4))))
     assert code == -signal.SIGKILL
     assert not (folder / "new").exists()
     assert [path.name.split("-", 2)[2] for path in unborn(folder)] == ["new"]

@@ -121,6 +121,7 @@ def test_evaluation_is_one_fixed_order(k: int | str) -> None:
     assert len({tuple(row) for row in many.tokens.tolist()}) == 130
     if k == 4:
         assert many.chain.tolist() == [i % 4 for i in range(130)]
+        assert t.chains is not None
         assert torch.equal(many.chains, t.chains)
     else:
         assert many.chain.tolist() == list(range(130))
@@ -232,16 +233,16 @@ def test_names_of_measurements() -> None:
     assert not any(name in key for key in found for name in MEMORISING)
     assert fresh.phase(found).name == "2-Gen"
     assert set(fresh.reference_lines()) == {
-        "uniform", "entropy_rate", "entropy_rate_new", "loss_one_gen", "loss_one_gen_new",
+        "ln_c", "entropy_rate", "entropy_rate_new", "loss_one_gen", "loss_one_gen_new",
         "loss_two_gen", "loss_two_gen_new",
     }  # fmt: skip
 
 
 def test_reference_lines_are_in_order() -> None:
     lines = task(length=64).reference_lines()
-    assert lines["uniform"] == pytest.approx(math.log(5))
+    assert lines["ln_c"] == pytest.approx(math.log(5))
     assert lines["entropy_rate"] < lines["loss_two_mem"] < lines["loss_two_gen"]
-    assert lines["loss_two_gen"] < lines["loss_one_gen"] < lines["uniform"]
+    assert lines["loss_two_gen"] < lines["loss_one_gen"] < lines["ln_c"]
     assert lines["loss_two_mem_new"] > lines["loss_one_gen_new"]
 
 
