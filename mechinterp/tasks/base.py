@@ -1,9 +1,9 @@
-"""What every task offers: batches, an evaluation set, clean/corrupt pairs, and its own diagnostics."""
+"""What every task offers: batches, an evaluation set, clean/corrupt pairs, its diagnostics."""
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -30,6 +30,7 @@ class Pairs:
     corrupt: Int[Tensor, "batch pos"]
 
 
+@runtime_checkable
 class Task(Protocol):
     """A frozen, seeded source of sequences whose optimal answers are known."""
 

@@ -172,10 +172,10 @@ class MarkovChains:
     def reference_lines(self) -> dict[str, float]:
         """Losses (nats) to read the diagnostics against.
 
-        `ln_c` is the loss of a uniform guess; `entropy_rate` the expected loss of somebody who knows the chain;
-        `loss_<predictor>` what a Bayes predictor attains on the first 256 evaluation sequences;
-        all but the first also on held-out chains, with `_new` at the end. Computed once: well
-        under a second for K = 64, half a minute for K = 8192.
+        `ln_c` is the loss of a uniform guess, `entropy_rate` the expected loss of somebody who
+        knows the chain, `loss_<predictor>` what a Bayes predictor attains on the first 256
+        evaluation sequences; all but the first also on held-out chains, with `_new` at the end.
+        Computed once: well under a second for K = 64, half a minute for K = 8192.
         """
         lines = {"ln_c": math.log(self.d_vocab)}
         return lines | chain_measures.reference_losses(self.config)

@@ -341,7 +341,7 @@ def test_a_series_of_checkpoints_shows_the_head_assemble_before_the_loss_moves(k
         young = selector_lookup()
         with torch.no_grad():
             young.model.blocks[0].attn.W_O[0] *= head
-            young.model.W_U *= lookup
+            young.model.unembed.W_U *= lookup
         found[step] = selector_evidence(young.model, young.clean, young.corrupt, **PLACES)
     table = onsets(selector_series(found, "L0H0")).set_index("signal")
     assert table.loc["ov_copying", "onset"] == 3
