@@ -2,14 +2,17 @@
 
 import functools
 import operator
+import os
 import sys
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from analyses.catalogue import REQUESTS, Request, question
+from analyses.catalogue import REQUESTS, Output, question
+from circuits.errors import InputError
 from mechinterp.command import run_command
 
 if TYPE_CHECKING:
@@ -17,12 +20,12 @@ if TYPE_CHECKING:
 
 PROG = "python -m analyses"
 
-DESCRIPTION = """Ask one question of one run, over all its checkpoints.
+DESCRIPTION = """Ask one question of one run, or of several, over all checkpoints.
 
 Examples:
   python -m analyses list
   python -m analyses plateau --run marginals-k20
-  python -m analyses weight-updates --run my-run --json updates.json --html updates.html"""
+  python -m analyses phases --run markov-k4 --json phases.json --html phases.html"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command and gives its exit code."""
     kinds = {"list": ListQuestions, **{_spelled(name): kind for name, kind in REQUESTS.items()}}
     options = [
-        Annotated[kind, tyro.conf.subcommand(name, description=question(kind))]
+        Annotated[kind, tyro.conf.subcommand(name, description=_description(kind))]
         for name, kind in kinds.items()
     ]
     union = functools.reduce(operator.or_, options)
@@ -48,12 +51,15 @@ def act(request: Any) -> None:
         for name, kind in REQUESTS.items():
             print(f"{_spelled(name):<{width}}  {question(kind)}")
         return
+    for path in (request.json, request.html):
+        if path:
+            _refuse_unwritable(path)
     name = next(name for name, kind in REQUESTS.items() if type(request) is kind)
     answer = import_module(f"analyses.{name}").answer(request)
-    _write(answer, request, title=f"{name}: {question(type(request))}")
+    _write(answer, request, title=f"{_spelled(name)}: {question(type(request))}")
 
 
-def _write(answer: "Answer", request: Request, title: str) -> None:
+def _write(answer: "Answer", request: Output, title: str) -> None:
     from circuits.figures import write_html
     from mechinterp.runs.atomic import replace_file
 
@@ -67,6 +73,18 @@ def _write(answer: "Answer", request: Request, title: str) -> None:
         for path in (request.json, request.html):
             if path:
                 print(f"wrote {path}", file=sys.stderr)
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """Finds out before the work rather than after it whether a file can be written."""
+    folder = path.parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        reason = "it is a folder" if path.is_dir() else f"{folder} is no folder to write to"
+        raise InputError(f"cannot write {path}: {reason}; give a file in an existing folder")
+
+
+def _description(kind: type) -> str:
+    return " ".join((kind.__doc__ or "").split())
 
 
 def _spelled(name: str) -> str:

@@ -200,7 +200,9 @@ def _row(
     }
 
 
-def _random_row(size: int, means: list[float], full: float, empty: dict[str, Any]) -> dict[str, Any]:
+def _random_row(
+    size: int, means: list[float], full: float, empty: dict[str, Any]
+) -> dict[str, Any]:
     all_means = torch.tensor(means, dtype=torch.float64)
     mean = all_means.mean().item()
     share = float("nan") if empty["note"] else (mean - empty["value"]) / (full - empty["value"])

@@ -101,10 +101,10 @@ def attention_scores(
     before = torch.tensor([n - 1 for n in at], device=tokens.device)
     previous = attention[..., torch.arange(len(at), device=tokens.device), before].mean(-1)
     mass = (attention * matched).sum(-1)
-    by_chance = size / (torch.tensor(at, device=tokens.device) + 1.0)
+    by_chance = size.double() / (torch.tensor(at, device=tokens.device) + 1)
     some = size > 0
     prefix = _masked_mean(mass, some)
-    chance = _masked_mean(by_chance.double(), some)
+    chance = _masked_mean(by_chance, some)
     inside = torch.where(matched, attention, 0.0) / mass.clamp_min(1e-300)[..., None]
     flat = entropy(inside) / size.clamp_min(2).double().log()
     longest = causal(n_pos, tokens.device)[at].sum(-1).double().log()

@@ -42,7 +42,7 @@ class Norm:
     def factor(self, x: Tensor) -> Tensor:
         """What the norm multiplies its (centred) input by, before its weights; last axis 1."""
         if self.kind == "none":
-            return x.new_ones(1)
+            return torch.ones_like(x[..., :1])
         if self.kind == "layer":
             return torch.native_layer_norm(x, x.shape[-1:], None, None, self.eps)[2]
         return torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)

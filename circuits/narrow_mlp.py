@@ -62,8 +62,7 @@ class NarrowMLP:
         start = 0
         for z, held in zip(dz, heads, strict=True):
             stop = start + z.shape[0]
-            scale = factor if factor.dim() == 1 else factor[start:stop]
-            flat = (z.transpose(-2, -3).flatten(-2) * scale).flatten(0, -2)
+            flat = (z.transpose(-2, -3).flatten(-2) * factor[start:stop]).flatten(0, -2)
             pre[start:stop].view(-1, pre.shape[-1]).addmm_(flat, self.W[list(held)].flatten(0, 1))
             start = stop
         return self.mlp.from_pre(pre).sub_(take(self.mlp_out, at))

@@ -71,7 +71,7 @@ def selector_evidence(
     answer: Sequence[int],
     scored: Sequence[int],
     metric: Metric = "loss",
-    ablation: HeadAblation = "mean",
+    ablation: HeadAblation | str = "mean",
 ) -> SelectorEvidence:
     """Which head carries the selector to the answer, and how sure is that?
 
@@ -192,7 +192,7 @@ def _per_example(
     swapped: Tensor,
     runs: SelectorRuns,
     scored: tuple[int, ...],
-    ablation: HeadAblation,
+    ablation: HeadAblation | str,
 ) -> dict[str, Float[Tensor, "head batch"]]:
     other = swapped if ablation == "patch" else None
     places, metric = runs.places, runs.metric

@@ -114,8 +114,10 @@ def selector_signals(runs: SelectorRuns, layer: int, head: int) -> dict[str, Ten
     }
     signals["value_patch"] = _effect(runs, layer, head, z + moved)
     decide, weight = list(places.decide), runs.restart.model.blocks[layer].attn.W_O[head].detach()
-    written = z[:, decide] @ weight
-    signals["ov_copying"] = _copied_share(moved[:, decide] @ weight, written, runs.differing)
+    written = z @ weight
+    signals["ov_copying"] = _copied_share(
+        moved[:, decide] @ weight, written[:, decide], runs.differing, float(written.abs().max())
+    )
     return signals
 
 
@@ -131,19 +133,20 @@ def _copied_share(
     moved: Float[Tensor, "batch place d_model"],
     written: Float[Tensor, "batch place d_model"],
     differing: float,
+    largest: float,
 ) -> Float[Tensor, " batch"]:
     """Share of the variance of what is written that the selector's values account for.
 
     Half the mean square of the change when the selector is drawn anew is the variance that it
     explains (Jansen, 1999). Ours is always another one, where a fresh draw would be another one
-    with chance `differing`. The ratio of two means is linearised around itself.
+    with chance `differing`. The ratio of two means is linearised around itself. A head whose
+    output hardly varies, beside the `largest` value that it writes anywhere, copies nothing.
     """
     n = written.shape[0]
     moved, written = moved.double(), written.double()
     explained = differing * moved.square().sum((-1, -2)) / 2
     spread = (written - written.mean(0)).square().sum((-1, -2)) * n / max(n - 1, 1)
-    scale = written.square().sum((-1, -2)).mean()
-    if float(spread.mean()) <= 1e-12 * float(scale):
+    if float(spread.mean()) <= 1e-12 * largest**2:
         return torch.zeros_like(spread)
     ratio = explained.mean() / spread.mean()
     return ratio + (explained - ratio * spread) / spread.mean()

@@ -202,7 +202,7 @@ def _build(cls: type, body: object, where: str) -> Any:
 
 
 def _typed(value: Any, hint: Any, where: str) -> Any:
-    """Checks one JSON value against a field's type, turning lists into tuples and int into float."""
+    """Checks one JSON value against a field's type; lists become tuples, and int float."""
     origin = typing.get_origin(hint)
     if origin is Literal:
         if any(value == a and type(value) is type(a) for a in typing.get_args(hint)):

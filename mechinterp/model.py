@@ -50,7 +50,7 @@ def build_model(
                     d_model=config.d_model,
                     d_head=d_head,
                     d_mlp=None if config.attn_only else (config.d_mlp or 4 * config.d_model),
-                    act_fn=None if config.attn_only else config.act_fn,
+                    act_fn=config.act_fn,
                     attn_only=config.attn_only,
                     normalization_type=None
                     if config.normalization == "none"

@@ -29,7 +29,8 @@ def make_optimizer(model: HookedTransformer, config: TrainingConfig) -> torch.op
         if pattern not in used:
             names = ", ".join(name for name, _ in list(model.named_parameters())[:4])
             raise InputError(
-                f"lr_factor pattern {pattern!r} decides no parameter's rate; names look like {names}"
+                f"lr_factor pattern {pattern!r} decides no parameter's rate; "
+                f"names look like {names}"
             )
     return torch.optim.AdamW(
         [{"params": parameters, "factor": factor} for factor, parameters in groups.items()],

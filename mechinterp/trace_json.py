@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from mechinterp.config import to_json
-from mechinterp.tracing import BUDGET, PAIR_SEED, Traced
+from mechinterp.tracing import BUDGET, PAIR_SEED, Parts, Traced
 
 SCHEMA = 1
 """Version of the layout; it changes when a field is renamed or removed."""
@@ -17,10 +17,11 @@ def as_json(traced: Traced) -> dict[str, Any]:
 
     Returns:
         `schema`, `run`, `step`, `options`, `config`, `diagnostics` (value and se by name),
-        `reference_lines`, `heads` and `edges` (a list of rows each, in nats), `circuit` (budget and
-        edge names), and `provenance`.
+        `reference_lines`, `mechanisms` (lines and tables by name), `provenance`, and, unless a
+        single mechanism was asked for, `heads` and `edges` (a list of rows each, in nats) and
+        `circuit` (budget, excess, edge names).
     """
-    return {
+    body = {
         "schema": SCHEMA,
         "run": traced.run.name,
         "step": traced.step,
@@ -28,14 +29,37 @@ def as_json(traced: Traced) -> dict[str, Any]:
         "config": to_json(traced.run.config),
         "diagnostics": {name: m._asdict() for name, m in traced.diagnostics.items()},
         "reference_lines": traced.reference_lines,
-        "heads": _rows(traced.heads.table),
-        "edges": _rows(traced.edges.table),
-        "circuit": {"budget_kl": BUDGET, "edges": traced.circuit.names},
+        "mechanisms": {
+            finding.name: {
+                "summary": finding.summary,
+                "tables": {name: _rows(table) for name, table in finding.tables.items()},
+            }
+            for finding in traced.findings
+        },
         "provenance": {
             "pair_seed": PAIR_SEED,
             "checkpoint_sha256": traced.run.checkpoint_hash(traced.step),
-            "heads": traced.heads.provenance,
-            "edges": traced.edges.provenance,
+        },
+    }
+    return body if traced.parts is None else body | _parts(traced.parts, body["provenance"])
+
+
+def _parts(parts: Parts, known: dict[str, Any]) -> dict[str, Any]:
+    circuit = parts.circuit
+    return {
+        "heads": _rows(parts.heads.table),
+        "edges": _rows(parts.edges.table),
+        "circuit": {
+            "budget_kl": BUDGET,
+            "excess_kl": circuit.excess,
+            "complete": circuit.complete,
+            "edges": circuit.names,
+        },
+        "provenance": known
+        | {
+            "heads": parts.heads.provenance,
+            "edges": parts.edges.provenance,
+            "circuit": circuit.provenance,
         },
     }
 

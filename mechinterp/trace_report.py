@@ -17,7 +17,7 @@ from mechinterp.runs import open_checkpoint
 from mechinterp.runs.atomic import replace_file
 from mechinterp.trace import Trace
 from mechinterp.trace_json import as_json
-from mechinterp.tracing import BUDGET, Options, Traced, trace
+from mechinterp.tracing import BUDGET, Options, Parts, Traced, trace
 
 BAR = 24
 """Characters of the longest bar."""
@@ -34,7 +34,13 @@ def trace_and_report(request: Trace) -> None:
     for file in (page, request.json):
         if file is not None:
             _refuse_unwritable(file)
-    options = Options(request.ablation, request.granularity, request.examples, request.device)
+    options = Options(
+        request.ablation,
+        request.granularity,
+        request.examples,
+        request.device,
+        request.mechanism,
+    )
     with _progress(request.quiet) as say:
         traced = trace(run, step, options, say)
         say("drawing")
@@ -49,33 +55,47 @@ def trace_and_report(request: Trace) -> None:
 
 
 def figures(traced: Traced) -> dict[str, Any]:
-    """The figures of a trace by heading: its edges, the circuit that is enough, its heads."""
-    names = [node.name for node in traced.edges.graph.nodes] + ["logits"]
-    kept = set(traced.circuit.names)
-    inside = traced.edges.table[traced.edges.table["edge"].isin(kept)]
-    return {
-        "Every edge": circuit_figure(traced.edges.table, nodes=names, title=_title(traced)),
-        f"The {len(kept)} edges that are enough": circuit_figure(
-            inside, nodes=names, title=f"KL at most {BUDGET} nats from the whole model"
-        ),
-        "Heads": head_bar(traced.heads.table, title="Effect of ablating each head"),
-    }
+    """The figures of a trace by heading: its edges, what is enough, its heads, its mechanisms."""
+    drawn: dict[str, Any] = {}
+    if traced.parts is not None:
+        table, graph = traced.parts.edges.table, traced.parts.edges.graph
+        names = [node.name for node in graph.nodes] + ["logits"]
+        kept = traced.parts.circuit.names
+        inside = table.set_index("edge").loc[kept].reset_index()
+        enough = f"KL at most {BUDGET} nats from the whole model"
+        drawn["Every edge"] = circuit_figure(table, nodes=names, title=_title(traced))
+        drawn[f"The {len(kept)} edges that are enough"] = circuit_figure(
+            inside, nodes=names, title=enough
+        )
+        drawn["Heads"] = head_bar(traced.parts.heads.table, title="Effect of ablating each head")
+    for finding in traced.findings:
+        drawn |= finding.figures
+    return drawn
 
 
 def report(traced: Traced, console: Console, top: int) -> None:
-    """Prints a trace: what was loaded, diagnostics, heads, the strongest edges, the circuit."""
+    """Prints a trace: what was loaded, diagnostics, mechanisms, heads, edges, the circuit."""
     console.print(_header(traced), soft_wrap=True, highlight=False)
-    console.print(_diagnostics(traced), _lines(traced))
-    console.print(_effects(traced.heads.table, "head", "Heads, by the effect of ablating them"))
-    total = len(traced.edges.table)
-    largest = strongest(traced.edges.table, top=top).iloc[::-1]
+    console.print(_diagnostics(traced))
+    for finding in traced.findings:
+        for line in finding.summary:
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+    if traced.parts is not None:
+        _print_parts(traced.parts, console, top)
+
+
+def _print_parts(parts: Parts, console: Console, top: int) -> None:
+    console.print(_effects(parts.heads.table, "head", "Heads, by the effect of ablating them"))
+    total = len(parts.edges.table)
+    largest = strongest(parts.edges.table, top=top).iloc[::-1]
     console.print(
         _effects(largest, "edge", f"The {len(largest)} strongest of {total} edges, by cutting them")
     )
     console.print(
-        f"Circuit: {len(traced.circuit)} of {total} edges are enough to stay within {BUDGET} nats "
-        "(KL) of the whole model.",
+        f"Circuit: {len(parts.circuit)} of {total} edges are enough to stay within {BUDGET} nats "
+        f"(KL {parts.circuit.excess:.3f}) of the whole model.",
         highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -96,24 +116,20 @@ def _header(traced: Traced) -> str:
 
 
 def _diagnostics(traced: Traced) -> Table:
-    table = _table("Diagnostics", "value", "s.e.")
+    """Each measure beside the lines that it is to be read against."""
+    table = _table("Diagnostics", "value", "s.e.", "reference lines")
+    lines, compared = traced.reference_lines, traced.run.task().compared()
     for name, (value, se) in traced.diagnostics.items():
-        table.add_row(name, f"{value:.3f}", f"{se:.3f}")
-    return table
-
-
-def _lines(traced: Traced) -> Table:
-    table = _table("Reference lines", "value")
-    for name, value in traced.reference_lines.items():
-        table.add_row(name, f"{value:.3f}")
+        beside = "  ".join(f"{line} {lines[line]:.3f}" for line in compared.get(name, ()))
+        table.add_row(name, f"{value:.3f}", f"{se:.3f}", beside)
     return table
 
 
 def _effects(rows: pd.DataFrame, name: str, title: str) -> Table:
     table = _table(title, "effect", "95 % interval", "")
-    largest = rows["effect"].abs().max() if len(rows) else 1.0
-    order = rows["effect"].abs().sort_values(ascending=False, kind="stable").index
-    for row in rows.loc[order].to_dict("records"):
+    ordered = strongest(rows).iloc[::-1]
+    largest = max((abs(effect) for effect in ordered["effect"]), default=0.0)
+    for row in ordered.to_dict("records"):
         bar = "#" * round(BAR * abs(row["effect"]) / largest) if largest else ""
         interval = f"{row['low']:+.3f} to {row['high']:+.3f}"
         style = "dim" if row["low"] <= 0 <= row["high"] else ""
@@ -125,7 +141,8 @@ def _table(title: str, *columns: str) -> Table:
     table = Table(box=None, title_justify="left", pad_edge=False, header_style="bold")
     table.add_column(Text(title, style="bold"), no_wrap=True)
     for column in columns:
-        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+        numeric = column in ("value", "s.e.", "effect", "95 % interval")
+        table.add_column(column, justify="right" if numeric else "left", no_wrap=numeric)
     return table
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from transformer_lens import HookedTransformer
@@ -10,14 +10,19 @@ from transformer_lens import HookedTransformer
 from circuits import EdgeEffects, edge_effects, prune
 from circuits.errors import InputError
 from circuits.head_ablation import HeadEffects, head_effects
+from circuits.pruning import PrunedCircuit
+from mechinterp.findings import Finding, find_mechanisms
 from mechinterp.runs import Run
-from mechinterp.tasks import Measure
+from mechinterp.tasks import Measure, Pairs, Task
 
 PAIR_SEED = 1
 """Seed of the traced pairs: the same ones for every checkpoint and every run of a task."""
 
 BUDGET = 0.05
 """KL (nats) that the pruned circuit may lose at the scored positions, the paper's procedure."""
+
+PRUNED_ON = 64
+"""Examples that pruning runs on: it measures whole circuits hundreds of times."""
 
 Ablation = Literal["zero", "mean", "resample", "patch"]
 Say = Callable[[str], None]
@@ -31,6 +36,8 @@ class Options:
     granularity: Literal["head", "layer"] = "head"
     examples: int = 256
     device: str = "cpu"
+    mechanism: str | None = None
+    """The only mechanism test to run, in place of everything else."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +50,8 @@ class Traced:
         options: how it was traced.
         diagnostics: the task's own measures, mean and standard error.
         reference_lines: what to read the diagnostics against.
-        heads: effect of ablating each head on the loss at the scored positions (nats).
-        edges: effect of cutting each edge, likewise.
-        circuit: the edges that are left when all has gone that can go within `BUDGET`.
+        findings: the mechanism tests that fit the task.
+        parts: heads, edges and circuit; None when a single mechanism was asked for.
     """
 
     run: Run
@@ -53,9 +59,23 @@ class Traced:
     options: Options
     diagnostics: dict[str, Measure]
     reference_lines: dict[str, float]
+    findings: list[Finding]
+    parts: "Parts | None"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which components and connections matter on one checkpoint.
+
+    Attributes:
+        heads: effect of ablating each head on the loss at the scored positions (nats).
+        edges: effect of cutting each edge, likewise.
+        circuit: the edges that are left when all has gone that can go within `BUDGET`.
+    """
+
     heads: HeadEffects
     edges: EdgeEffects
-    circuit: Any
+    circuit: PrunedCircuit
 
 
 def trace(run: Run, step: int, options: Options, say: Say = lambda _: None) -> Traced:
@@ -74,24 +94,32 @@ def trace(run: Run, step: int, options: Options, say: Say = lambda _: None) -> T
         All the numbers. About 10 s for the reference model on 2 cores, with 256 examples.
 
     Raises:
-        InputError: no such step, a damaged checkpoint, too many examples, an unknown device.
+        InputError: no such step, a damaged checkpoint, too many examples, an unknown device, or a
+            mechanism that does not fit the task.
     """
     say("loading the checkpoint")
     model, task = load(run, step, options.device), run.task()
-    pairs = task.pairs(options.examples, torch.Generator().manual_seed(PAIR_SEED))
-    clean, corrupt = pairs.clean.to(options.device), pairs.corrupt.to(options.device)
-    partner = corrupt if options.ablation == "patch" else None
+    drawn = task.pairs(options.examples, torch.Generator().manual_seed(PAIR_SEED))
+    pairs = Pairs(drawn.clean.to(options.device), drawn.corrupt.to(options.device))
     say("measuring the diagnostics")
     with torch.inference_mode():
         diagnostics = task.diagnostics(model, options.examples, "full")
+    say("testing mechanisms")
+    findings = find_mechanisms(model, task, pairs, diagnostics, options.mechanism)
+    parts = None if options.mechanism else _parts(model, task, pairs, options, say)
+    return Traced(run, step, options, diagnostics, task.reference_lines(), findings, parts)
+
+
+def _parts(model: HookedTransformer, task: Task, pairs: Pairs, options: Options, say: Say) -> Parts:
+    partner = pairs.corrupt if options.ablation == "patch" else None
     say("ablating heads")
     heads = head_effects(
-        model, clean, "loss", options.ablation, corrupt=partner, scored=task.scored
+        model, pairs.clean, "loss", options.ablation, corrupt=partner, scored=task.scored
     )
     say("cutting edges")
     edges = edge_effects(
         model,
-        clean,
+        pairs.clean,
         "loss",
         ablation=options.ablation,
         corrupt=partner,
@@ -99,18 +127,18 @@ def trace(run: Run, step: int, options: Options, say: Say = lambda _: None) -> T
         granularity=options.granularity,
     )
     say("pruning the circuit")
+    few = slice(PRUNED_ON)
     circuit = prune(
         model,
-        clean,
+        pairs.clean[few],
         "kl",
         ablation=options.ablation,
-        corrupt=partner,
+        corrupt=None if partner is None else partner[few],
         scored=task.scored,
+        granularity=options.granularity,
         budget=BUDGET,
     )
-    return Traced(
-        run, step, options, diagnostics, task.reference_lines(), heads, edges, circuit
-    )
+    return Parts(heads, edges, circuit)
 
 
 def load(run: Run, step: int, device: str = "cpu") -> HookedTransformer:

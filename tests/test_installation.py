@@ -63,7 +63,9 @@ def test_a_wheel_says_where_it_looked_for_runs(wheel_python, tmp_path):
 
 def test_a_wheel_finds_runs_where_the_variable_says(wheel_python, tmp_path):
     reference = str(CHECKOUT / "checkpoints" / "reference")
-    done = _run([wheel_python, "-m", "mechinterp.runs", "list"], tmp_path, MECHINTERP_RUNS=reference)
+    done = _run(
+        [wheel_python, "-m", "mechinterp.runs", "list"], tmp_path, MECHINTERP_RUNS=reference
+    )
     assert done.returncode == 0, done.stderr
     assert "marginals-k20" in done.stdout
 

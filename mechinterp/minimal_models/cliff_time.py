@@ -37,9 +37,7 @@ class CliffStudy:
     """Largest number of steps."""
 
 
-def tau_table(
-    study: CliffStudy, generator: torch.Generator, n_samples: int = 3
-) -> pd.DataFrame:
+def tau_table(study: CliffStudy, generator: torch.Generator, n_samples: int = 3) -> pd.DataFrame:
     """When does the cliff come at each context length?
 
     Args:
@@ -60,7 +58,10 @@ def tau_table(
     rows = []
     for index in range(n_samples):
         longest = draw_sample(
-            study.n_chains, study.n_states, max(study.lengths), fork(generator, index),
+            study.n_chains,
+            study.n_states,
+            max(study.lengths),
+            fork(generator, index),
             study.dirichlet,
         )
         for length in study.lengths:
@@ -92,8 +93,13 @@ def removal_table(
         path = descend(sample, replace(descent, remove=removal))
         found = cliff(path)
         rows.append(
-            {"removed": name, "reached": found.reached, "tau": found.tau,
-             "waited": path["time"].iloc[-1], "drop": found.drop}
+            {
+                "removed": name,
+                "reached": found.reached,
+                "tau": found.tau,
+                "waited": path["time"].iloc[-1],
+                "drop": found.drop,
+            }
         )
         paths.append(path.assign(removed=name))
     return pd.DataFrame(rows), pd.concat(paths, ignore_index=True)
@@ -143,8 +149,13 @@ def _fit(reached: pd.DataFrame, x: str) -> dict[str, float]:
     means = reached.groupby("length")[[x, "tau"]].mean()
     line = np.polyfit(np.log(means[x]), np.log(means["tau"]), 1)
     off = np.exp(np.log(means["tau"]) - np.polyval(line, np.log(means[x]))) - 1
-    return {"exponent": mean, "low": mean - half, "high": mean + half,
-            "worst": float(off.abs().max()), "samples": count}
+    return {
+        "exponent": mean,
+        "low": mean - half,
+        "high": mean + half,
+        "worst": float(off.abs().max()),
+        "samples": count,
+    }
 
 
 def _cliff_row(sample: ChainSample, study: CliffStudy) -> dict[str, float]:

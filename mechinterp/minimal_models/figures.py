@@ -1,8 +1,5 @@
 """Figures of the minimal models: a table in, a `plotly.graph_objects.Figure` out."""
 
-import math
-
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -235,6 +232,8 @@ def _colour(case: int, cases: int, theme: Theme) -> str:
 def _require(table: pd.DataFrame, *columns: str) -> None:
     missing = [name for name in columns if name not in table.columns]
     if missing:
-        raise InputError(f"the table has no column {', '.join(missing)}; it needs {', '.join(columns)}")
+        raise InputError(
+            f"the table has no column {', '.join(missing)}; it needs {', '.join(columns)}"
+        )
     if table.empty:
         raise InputError("the table is empty; give at least one row")

@@ -114,7 +114,9 @@ def pool_row(
     }
 
 
-def measured(trained: TrainedPool, task: MarkovChainsConfig, n: int = 256) -> dict[str, float | bool]:
+def measured(
+    trained: TrainedPool, task: MarkovChainsConfig, n: int = 256
+) -> dict[str, float | bool]:
     """What has a trained model become?
 
     All distances are in nats, at positions that have seen a quarter of the sequence.
@@ -165,7 +167,9 @@ def capacity(table: pd.DataFrame) -> pd.DataFrame:
     """
     missing = [c for c in ("k", "d_task", "d_hidden", "memorised") if c not in table]
     if missing:
-        raise InputError(f"the table has no column {', '.join(missing)}; give what capacity_grid gave")
+        raise InputError(
+            f"the table has no column {', '.join(missing)}; give what capacity_grid gave"
+        )
     frozen = table[table["k"] < math.inf]
     if frozen.empty:
         raise InputError("no row has a finite k; capacity needs models trained on frozen chains")

@@ -79,7 +79,8 @@ def predict(model: SymmetricAttention, sample: ChainSample) -> Float[Tensor, "ch
         Probabilities of the state after the last one.
     """
     pieces = [
-        answer(part, *_scalars(model, part), model.alpha, model.mu) for part in _pieces(model, sample)
+        answer(part, *_scalars(model, part), model.alpha, model.mu)
+        for part in _pieces(model, sample)
     ]
     return torch.cat(pieces)
 

@@ -74,6 +74,10 @@ class Task(Protocol):
         """Values to read the diagnostics against, by name."""
         ...
 
+    def compared(self) -> dict[str, tuple[str, ...]]:
+        """Which reference lines each diagnostic is to be read against."""
+        ...
+
 
 def fork(generator: torch.Generator, *index: int) -> torch.Generator:
     """Gives the generator that belongs to an index, without advancing its parent.

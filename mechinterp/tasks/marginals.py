@@ -166,6 +166,15 @@ class Marginals:
 
         return reference_lines(self)
 
+    def compared(self) -> dict[str, tuple[str, ...]]:
+        """Which reference lines each diagnostic is to be read against; those that exist here."""
+        from mechinterp.tasks.marginals_reference import COMPARED
+
+        known = self.reference_lines()
+        return {
+            name: tuple(line for line in lines if line in known) for name, lines in COMPARED.items()
+        }
+
     def _fixed(self, stream: int) -> torch.Generator:
         return fork(torch.Generator().manual_seed(self.config.mapping_seed), stream)
 

@@ -9,6 +9,15 @@ from mechinterp.tasks.marginals_checks import N_CHARACTERS
 from mechinterp.tasks.marginals_fibres import has_candidates
 from mechinterp.tasks.marginals_table import FIRST_CHARACTER
 
+COMPARED = {
+    "first_token_ce": ("ln_36", "marginal_first_token_ce"),
+    "target_ce": ("ignorant_target_ce", "first_character_target_ce", "marginal_target_ce"),
+    "candidate_mass": ("ignorant_candidate_mass",),
+    "candidate_loss": ("ln_k",),
+    "candidate_accuracy": ("chance_candidate_accuracy",),
+}
+"""Which lines each measure is to be read against."""
+
 
 def reference_lines(task: Marginals) -> dict[str, float]:
     """Which values would a model reach that knows only part of the task?

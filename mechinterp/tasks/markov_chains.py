@@ -180,6 +180,12 @@ class MarkovChains:
         lines = {"ln_c": math.log(self.d_vocab)}
         return lines | chain_measures.reference_losses(self.config)
 
+    def compared(self) -> dict[str, tuple[str, ...]]:
+        """Which reference lines each diagnostic is to be read against."""
+        lines = ("entropy_rate", *(f"loss_{name}" for name in self.predictors))
+        new = tuple(f"{line}_new" for line in lines)
+        return {"loss": (*lines, "ln_c"), "loss_new": (*new, "ln_c")}
+
     def predictor_gaps(self, n: int = 1024) -> dict[str, float]:
         """How far from the truth is each Bayes predictor?
 

@@ -36,13 +36,13 @@ def theirs(model, into, source, stream):
 @pytest.mark.parametrize("name", ["LN", "no norm", "rotary"])
 @pytest.mark.filterwarnings("ignore")
 def test_agrees_with_transformer_lens(stream, direction, name):
-    model = tiny_model(**ARCHITECTURES[name])
+    model = tiny_model(scale=0.3, **ARCHITECTURES[name])
     found = patch_effects(model, CLEAN, CORRUPT, loss, stream, direction, scored=SCORED)
     into, source = (CORRUPT, CLEAN) if direction == "denoising" else (CLEAN, CORRUPT)
     wanted = theirs(model, into, source, stream)
     grid = torch.tensor(found.grid().to_numpy()) + found.base.mean()
     torch.testing.assert_close(grid, wanted.double(), rtol=0, atol=1e-5)
-    assert found.per_example.abs().max() > 1e-2
+    assert found.per_example.abs().max() > 1e-3
     # The control: the other direction is another question.
     assert (torch.tensor(found.grid().to_numpy()) + found.donor.mean() - wanted).abs().max() > 1e-3
 

@@ -42,10 +42,10 @@ def test_uniform_attention_has_the_shares_and_the_entropy_of_counting():
 def test_a_head_that_looks_back_by_one_on_paper():
     """Scores of 50 for the position before: its pattern is a shifted diagonal."""
     model = uniform_model()
-    hook = torch.full((6, 6), 0.0, dtype=torch.float64)
+    back = torch.zeros(6, 6, dtype=torch.float64)
     for query in range(1, 6):
-        hook[query, query - 1] = 50.0
-    model.add_hook("blocks.0.attn.hook_attn_scores", lambda scores, hook_: scores + hook)
+        back[query, query - 1] = 50.0
+    model.add_hook("blocks.0.attn.hook_attn_scores", lambda scores, hook: scores + back)
     found = attention_patterns(model, TOKENS, heads=["L0H1"])
     model.reset_hooks()
     table = found.table.set_index(["query", "key"])["attention"]

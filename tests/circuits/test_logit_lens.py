@@ -72,7 +72,7 @@ def test_the_lens_of_a_model_worked_out_by_hand():
 
 @pytest.mark.parametrize("name", ["LN", "no norm", "parallel", "logit soft cap", "shortformer"])
 def test_every_stream_is_read_as_by_hand_and_the_last_is_the_model(name):
-    model = tiny_model(**ARCHITECTURES[name])
+    model = tiny_model(scale=0.3, **ARCHITECTURES[name])
     found = logit_lens(model, TOKENS, scored=SCORED)
     target = TOKENS[:, [p + 1 for p in SCORED]]
     with torch.no_grad():

@@ -76,8 +76,10 @@ def test_a_missing_field_is_named():
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["task", "model", "training", "name", "k"]), inner),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["task", "model", "training", "name", "k"]), inner)
+        ),
         max_leaves=8,
     )
 )

@@ -33,10 +33,10 @@ def test_initial_weights_are_those_of_transformer_lens_at_the_same_seed():
 
 def test_building_leaves_every_global_generator_alone():
     torch.manual_seed(1)
-    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
     build_model(SMALL, 11)
     assert torch.equal(before[0], torch.get_rng_state())
-    assert (before[1] == np.random.get_state()[1]).all()
+    assert (before[1] == np.random.get_state()[1]).all()  # noqa: NPY002
     assert before[2] == random.getstate()
 
 

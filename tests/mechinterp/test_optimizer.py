@@ -72,7 +72,9 @@ def test_the_optimizer_continues_bit_for_bit_from_its_stored_state():
     for m, o in ((model, optimizer), (twin, fresh)):
         m(torch.arange(8)[None]).square().sum().backward()
         o.step()
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True)
+    )
 
 
 def test_an_incomplete_state_is_refused():

@@ -7,7 +7,7 @@ from mechinterp.schedule import checkpoint_steps
 
 def test_a_schedule_written_out():
     config = CheckpointConfig(save_every=100, save_log=3, save_at=(123,))
-    # 100 ** (1/4), 100 ** (2/4), 100 ** (3/4)
+    # The early ones are the 1/4, 2/4 and 3/4 powers of 100.
     assert checkpoint_steps(config, 250) == (0, 3, 10, 32, 100, 123, 200, 250)
 
 

@@ -95,7 +95,9 @@ def _fails(capsys, words, folder, *argv):
         (["--run", "lookup", "--ckpt", "/nowhere/step_1"], ["/nowhere/step_1"]),
     ],
 )
-def test_a_mistake_is_one_line_and_changes_nothing(argv, words, tiny_runs, capsys, tmp_path, monkeypatch):
+def test_a_mistake_is_one_line_and_changes_nothing(
+    argv, words, tiny_runs, capsys, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     _fails(capsys, words, tiny_runs, *argv)
     assert not any(path.is_file() for path in tmp_path.rglob("*"))

@@ -46,7 +46,9 @@ def test_the_loss_is_the_plain_loss_of_the_whole_forward_pass():
     tokens = task.batch(0, 16, torch.Generator().manual_seed(0))
     log_probs = model(tokens[:, :-1]).log_softmax(-1)
     by_hand = torch.stack([-log_probs[:, p].gather(1, tokens[:, p + 1, None]) for p in task.scored])
-    torch.testing.assert_close(scored_loss(model, tokens, torch.tensor(task.scored)), by_hand.mean())
+    torch.testing.assert_close(
+        scored_loss(model, tokens, torch.tensor(task.scored)), by_hand.mean()
+    )
 
 
 def test_a_run_has_its_steps_and_rows_and_learns(tmp_path):
@@ -79,9 +81,7 @@ def test_the_loop_follows_plain_adamw(tmp_path):
 
 def _changed(section, **changes):
     part = getattr(SMALL, section)
-    return RunConfig(
-        **{**SMALL.__dict__, section: type(part)(**{**part.__dict__, **changes})}
-    )
+    return RunConfig(**{**SMALL.__dict__, section: type(part)(**{**part.__dict__, **changes})})
 
 
 def test_init_seed_and_data_seed_act_apart(tmp_path):
@@ -105,7 +105,7 @@ def test_the_callers_random_state_changes_nothing(tmp_path):
 
 
 def test_a_diverging_run_stops_with_one_line(tmp_path):
-    with pytest.raises(InputError, match="training diverged before step .*lower --lr"):
+    with pytest.raises(InputError, match=r"training diverged before step .*lower --lr"):
         train(_changed("training", lr=1e20), tmp_path / "run")
 
 
@@ -145,7 +145,9 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
     chance = random.Random(0)
     path = tmp_path / "killed"
     kills = 0
-    for attempt in range(12):
+    attempts = 0
+    while attempts < 12:
+        attempts += 1
         process = subprocess.Popen([*child, str(path)], stdout=subprocess.PIPE)
         process.stdout.readline()
         if kills < 4:
@@ -156,7 +158,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_bits(tmp_path):
         process.communicate()
         if process.returncode == 0:
             break
-    assert process.returncode == 0, f"not finished after {attempt + 1} attempts"
+    assert process.returncode == 0, f"not finished after {attempts} attempts"
     assert kills >= 2
     whole, killed = Run.open(str(tmp_path / "whole")), Run.open(str(path))
     assert whole.steps == killed.steps

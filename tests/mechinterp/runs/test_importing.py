@@ -155,7 +155,7 @@ def test_a_storage_that_claims_more_than_its_record_is_refused(tmp_path):
     torch.save({"a": torch.ones(70_000)}, path)
     count = (70_000).to_bytes(4, "little")
     rewrite(path, lambda name, data: data.replace(count, (2**30).to_bytes(4, "little")))
-    with pytest.raises(InputError, match="cannot be imported"):
+    with pytest.raises(InputError, match=r"cannot read it|claims more elements"):
         read_state_dict(path)
 
 
@@ -163,14 +163,14 @@ def test_a_compressed_archive_is_refused(tmp_path):
     path = tmp_path / "model.pt"
     torch.save({"a": torch.zeros(10**6)}, path)
     rewrite(path, lambda name, data: data, zipfile.ZIP_DEFLATED)
-    with pytest.raises(InputError, match="it is compressed, which torch.save never does"):
+    with pytest.raises(InputError, match=r"it is compressed, which torch.save never does"):
         read_state_dict(path)
 
 
 def test_a_directory_without_checkpoints_says_what_was_looked_for(source, tmp_path):
     with pytest.raises(InputError, match=r"looked for step_004000/model.pt and model_step_0004000"):
         find_state_dicts(source / "step_000004")
-    with pytest.raises(InputError, match="cannot read .*nowhere"):
+    with pytest.raises(InputError, match=r"cannot read .*nowhere"):
         find_state_dicts(tmp_path / "nowhere")
     os.rename(source / "model_step_0000010.pt", source / "model_step_4.pt")
     with pytest.raises(InputError, match="are both for step 4; remove one"):

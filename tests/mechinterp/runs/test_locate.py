@@ -7,8 +7,7 @@ import pytest
 
 import mechinterp
 from circuits.errors import InputError
-from mechinterp.runs import DEFAULT_RUN, check_name, find_run, list_runs, new_run_path
-from mechinterp.runs import locate
+from mechinterp.runs import DEFAULT_RUN, check_name, find_run, list_runs, locate, new_run_path
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +157,7 @@ def test_a_new_run_goes_under_the_root_or_the_variable_or_checkpoints(elsewhere,
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "a/..", ".hidden", "runs/.tmp-1", "-rf"])
 def test_a_new_run_cannot_climb_or_hide(name):
-    with pytest.raises(InputError, match="climbs with|cannot be the name of a run"):
+    with pytest.raises(InputError, match=r"climbs with|cannot be the name of a run"):
         new_run_path(name)
 
 

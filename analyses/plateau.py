@@ -1,0 +1,231 @@
+"""The plateau: how high, how long under every definition, and what the model knows on it."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from analyses.answer import Answer
+from analyses.catalogue import Plateau
+from analyses.checkpoints import check_examples, measure_checkpoints, read_from
+from analyses.plateau_level import knowledge_share, level_table, onset_table, verdict
+from analyses.tau import tau_table
+from analyses.time_figure import Line, time_figure
+from circuits.errors import InputError
+from circuits.figures.theme import LIGHT, Theme
+from mechinterp.config import MarginalsConfig, task_name
+from mechinterp.runs import Run
+
+MEASURES = ("candidate_loss", "candidate_mass", "first_token_ce", "target_ce", "z_gap")
+"""What the answer is made from; all are in a run's log."""
+
+MIN_ROWS = 8
+"""Rows of measurements below which a plateau cannot be told from a slope."""
+
+
+def answer(request: Plateau) -> Answer:
+    """Reads or measures the series of one run and answers from it.
+
+    Raises:
+        InputError: the run is of another task, or has too few measurements.
+    """
+    run = Run.open(request.run, request.root)
+    check_marginals(run, "plateau")
+    check_examples(request.examples)
+    from_log = request.source == "log"
+    steps = () if from_log else tuple(run.steps)
+    series = log_series(run) if from_log else _measured(run, request)
+    n_examples = run.config.training.eval_examples if from_log else request.examples
+    lines = run.task().reference_lines()
+    tables = plateau_tables(series, lines, n_examples)
+    options = {"source": request.source, "examples": n_examples}
+    return Answer(
+        summary=tuple(_summary(run, tables)),
+        tables=tables,
+        figures=_figures(tables, lines),
+        provenance={**read_from(run, steps), "options": options, "reference_lines": lines},
+    )
+
+
+def check_marginals(run: Run, question: str) -> MarginalsConfig:
+    """Gives the task's configuration if the task has a plateau at ln K.
+
+    Raises:
+        InputError: another task, or a variant in which no selector decides between candidates.
+    """
+    config = run.config.task
+    if not isinstance(config, MarginalsConfig):
+        found = f"the task {task_name(config)}"
+    elif config.variant != "bz_to_a" or config.k < 2:
+        found = f"variant={config.variant}, k={config.k}"
+    else:
+        return config
+    raise InputError(
+        f"{question} needs a run of the task marginals with variant=bz_to_a and k >= 2, but "
+        f"{run.name} has {found}; `python -m mechinterp.runs list` lists the runs"
+    )
+
+
+def log_series(run: Run) -> pd.DataFrame:
+    """Gives what the run logged of the plateau: `step`, `MEASURES` and their `..._se`.
+
+    Raises:
+        InputError: the log has too few rows, or lacks a measure.
+    """
+    metrics = run.metrics()
+    columns = [column for name in MEASURES for column in (name, f"{name}_se")]
+    missing = [column for column in columns if column not in metrics.columns]
+    if len(metrics) < MIN_ROWS or missing:
+        lacks = f"and lacks {', '.join(missing)} " if missing and len(metrics) else ""
+        raise InputError(
+            f"the log of {run.name} has {len(metrics)} rows of metrics {lacks}; at least "
+            f"{MIN_ROWS} are needed: train longer or with a smaller --eval-every, or measure its "
+            "checkpoints with --source checkpoints"
+        )
+    return metrics[["step", *columns]].dropna().reset_index(drop=True)
+
+
+def _measured(run: Run, request: Plateau) -> pd.DataFrame:
+    steps, task = run.steps, run.task()
+    if len(steps) < MIN_ROWS:
+        raise InputError(
+            f"{run.name} has {len(steps)} checkpoints; at least {MIN_ROWS} are needed: train with "
+            "a smaller --save-every, or read its log with --source log"
+        )
+
+    def measure(model: Any) -> pd.DataFrame:
+        found = task.diagnostics(model, request.examples, "quick")
+        return pd.DataFrame(
+            [{n + end: m for name in MEASURES for n, end, m in _pair(name, found[name])}]
+        )
+
+    options = {"examples": request.examples}
+    return measure_checkpoints(run, steps, "plateau-1", options, measure, request.quiet)
+
+
+def _pair(name: str, measure: Any) -> list[tuple[str, str, float]]:
+    return [(name, "", measure.value), (name, "_se", measure.se)]
+
+
+def plateau_tables(
+    series: pd.DataFrame, lines: dict[str, float], n_examples: int
+) -> dict[str, pd.DataFrame]:
+    """Gives the tables of the answer: `taus`, `onset`, `level` and the `series` itself.
+
+    Args:
+        series: rows with `step`, `MEASURES` and their `..._se`.
+        lines: reference lines of the task.
+        n_examples: evaluation examples behind each row.
+    """
+    onset = onset_table(series, lines["ln_k"])
+    leaves = float(onset.set_index("reading").at["sound", "onset"])
+    level = level_table(series, lines, leaves)
+    level["knowledge_share"] = [knowledge_share(row) for _, row in level.iterrows()]
+    taus = tau_table(series, lines["ln_k"], lines["marginal_first_token_ce"], n_examples)
+    return {"taus": taus, "onset": onset, "level": level, "series": series}
+
+
+def _summary(run: Run, tables: dict[str, pd.DataFrame]) -> list[str]:
+    level = tables["level"].set_index("quantity")
+    onset = tables["onset"].set_index("reading")
+    last = int(tables["series"]["step"].iloc[-1])
+    height, known = level.loc["height"], plateau_verdict(tables["level"])
+    lines = [
+        f"{run.name}: {len(tables['series'])} evaluations up to step {last}",
+        f"height {height['value']:.3f} ln K ({height['low']:.3f} to {height['high']:.3f}); over "
+        f"steps 100 to 500, as the paper has it, {height['paper']:.3f}",
+        f"on the plateau the candidate mass is {level.at['candidate_mass', 'value']:.3f} "
+        f"({level.at['candidate_mass', 'low']:.3f} to {level.at['candidate_mass', 'high']:.3f}, "
+        f"{level.at['candidate_mass', 'at_end']:.3f} at its end), where ignorance has "
+        f"{level.at['candidate_mass', 'ignorant']:.3f} and the marginal 1: {known}",
+        "tau       paper (range)                  held and interpolated (range)",
+    ]
+    for row in tables["taus"].itertuples():
+        paper = _range(row.paper, row.paper_low, row.paper_high)
+        sound = _range(row.sound, row.sound_low, row.sound_high)
+        lines.append(f"  {row.definition}  {paper:<34} {sound:<34} {row.loss} {row.rule}")
+    for reading, what in (("paper", "first-token loss"), ("sound", "candidate loss")):
+        row = onset.loc[reading]
+        lines.append(
+            f"z-gap of 0.1 nat ({reading}): {_range(row['onset'], row['onset_low'], row['onset_high'])}"
+            f"; lead over the {what}: {_share(row)}"
+        )
+    return lines
+
+
+def plateau_verdict(level: pd.DataFrame) -> str:
+    """Is the plateau a marginal or ignorance? From candidate mass, or else from the target loss."""
+    shares = level.set_index("quantity")["knowledge_share"]
+    by_mass = float(shares["candidate_mass"])
+    share = by_mass if not math.isnan(by_mass) else float(shares["target_ce"])
+    words = {
+        "marginal": "a marginal",
+        "between": f"between the two ({share:.0%} of the way to the marginal)",
+        "ignorance": "ignorance, not a marginal",
+        "undefined": "cannot be told",
+    }
+    return words[verdict(share)]
+
+
+def _range(value: float, low: float, high: float) -> str:
+    if not np.isfinite(value):
+        return "not reached" if not np.isfinite(low) else f"not reached (from {low:.0f})"
+    return f"{value:.0f} ({low:.0f} to {'later' if not np.isfinite(high) else f'{high:.0f}'})"
+
+
+def _share(row: pd.Series) -> str:
+    if np.isnan(row["lead_share"]):
+        return "not defined, one of the two is not reached"
+    return (
+        f"{row['lead']:.0f} steps, {row['lead_share']:.2f} tau "
+        f"({row['lead_share_low']:.2f} to {row['lead_share_high']:.2f})"
+    )
+
+
+def _figures(tables: dict[str, pd.DataFrame], lines: dict[str, float]) -> dict[str, go.Figure]:
+    onset = tables["onset"].set_index("reading")
+    taus = tables["taus"].set_index("definition")
+    marks = {"z-gap": onset.at["sound", "onset"], "tau a": taus.at["a", "sound"]}
+    return {
+        "Losses": loss_figure(tables["series"], lines, marks),
+        "Candidate mass": mass_figure(tables["series"], lines, marks),
+    }
+
+
+def loss_figure(
+    series: pd.DataFrame,
+    lines: dict[str, float],
+    marks: dict[str, float],
+    theme: Theme = LIGHT,
+) -> go.Figure:
+    """Draws the losses and the z-gap against the step, with the levels that tell what is known."""
+    drawn = [
+        Line(name, name.replace("_", " "), se=f"{name}_se")
+        for name in ("candidate_loss", "first_token_ce", "target_ce", "z_gap")
+    ]
+    levels = {
+        "ln K": lines["ln_k"],
+        "ln 36": lines["ln_36"],
+        "ignorant target loss": lines["ignorant_target_ce"],
+    }
+    title = "Three losses and the use of z"
+    return time_figure(
+        series, drawn, title=title, unit="nats", levels=levels, marks=marks, theme=theme
+    )
+
+
+def mass_figure(
+    series: pd.DataFrame,
+    lines: dict[str, float],
+    marks: dict[str, float],
+    theme: Theme = LIGHT,
+) -> go.Figure:
+    """Draws the probability on valid first characters against the step."""
+    drawn = [Line("candidate_mass", "candidate mass", se="candidate_mass_se")]
+    levels = {"ignorance": lines["ignorant_candidate_mass"], "marginal": 1.0}
+    title = "Probability on the first characters that B allows"
+    return time_figure(
+        series, drawn, title=title, unit="probability", levels=levels, marks=marks, theme=theme
+    )

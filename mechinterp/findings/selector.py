@@ -1,0 +1,47 @@
+"""Which head routes the selector to the answer, on a checkpoint of the marginals task?"""
+
+from typing import Any
+
+from circuits.errors import InputError
+from circuits.selector_head import selector_evidence
+from mechinterp.findings.finding import Finding
+from mechinterp.tasks import Marginals, Pairs
+
+
+def selector_finding(model: Any, task: Marginals, pairs: Pairs) -> Finding:
+    """Finds the selector head, if there is one, with the evidence of seven signals.
+
+    The effects are on the mean cross-entropy (nats) at the scored positions; the head is judged
+    from the position that predicts the first answer character.
+
+    Raises:
+        InputError: the task shows no selector that decides the answer.
+    """
+    if task.config.variant != "bz_to_a":
+        raise InputError(
+            f"variant {task.config.variant!r} has no selector that decides the answer; "
+            "the selector test needs a bz_to_a run"
+        )
+    found = selector_evidence(
+        model,
+        pairs.clean,
+        pairs.corrupt,
+        selector=task.positions["z"],
+        decide=task.positions["decide"],
+        answer=task.scored,
+        scored=task.scored,
+    )
+    verdict = found.verdict
+    lines = [f"Selector head: {verdict.head or 'none can be named'} ({verdict.reason})"]
+    if verdict.runner_up is not None:
+        lines.append(
+            f"  reading another z at {verdict.leading} costs {verdict.effect:+.3f} nats "
+            f"({verdict.effect_low:+.3f} to {verdict.effect_high:+.3f}); margin to "
+            f"{verdict.runner_up} {verdict.margin:+.3f} ({verdict.margin_low:+.3f} to "
+            f"{verdict.margin_high:+.3f})"
+        )
+    lines.append(
+        "  by signal: "
+        + ", ".join(f"{signal} {head}" for signal, head in verdict.agreement.items())
+    )
+    return Finding("selector", tuple(lines), {"selector": found.table})
