@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from analyses.answer import Answer
 from analyses.catalogue import Plateau
 from analyses.checkpoints import check_examples, measure_checkpoints, read_from
-from analyses.plateau_level import knowledge_share, level_table, onset_table, verdict
+from analyses.plateau_level import knowledge_share, level_table, onset_table, plateau_end, verdict
 from analyses.tau import tau_table
 from analyses.time_figure import Line, time_figure
 from circuits.errors import InputError
@@ -120,8 +120,7 @@ def plateau_tables(
         n_examples: evaluation examples behind each row.
     """
     onset = onset_table(series, lines["ln_k"])
-    leaves = float(onset.set_index("reading").at["sound", "onset"])
-    level = level_table(series, lines, leaves)
+    level = level_table(series, lines, plateau_end(onset))
     level["knowledge_share"] = [knowledge_share(row) for _, row in level.iterrows()]
     taus = tau_table(series, lines["ln_k"], lines["marginal_first_token_ce"], n_examples)
     return {"taus": taus, "onset": onset, "level": level, "series": series}

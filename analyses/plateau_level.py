@@ -25,6 +25,7 @@ Verdict = Literal["marginal", "between", "ignorance", "undefined"]
 def onset_table(series: pd.DataFrame, ln_k: float) -> pd.DataFrame:
     """When does the z-gap rise, and how long before the loss falls?
 
+    The z-gap is that of the answer's first character, as in the paper.
     The paper's lead compares a z-gap of 0.1 nat (under 1 % of its final size) with a first-token
     loss of 0.9 ln K (a tenth of its range), so that some lead is built in. The sound one compares
     equal amounts: 0.1 nat gained on the candidate loss.
@@ -78,11 +79,22 @@ def _difference(later: float, earlier: float) -> float:
     return later - earlier if np.isfinite(earlier) or np.isfinite(later) else np.nan
 
 
-def level_table(series: pd.DataFrame, lines: dict[str, float], onset: float) -> pd.DataFrame:
+def plateau_end(onset: pd.DataFrame) -> float:
+    """At which step does the plateau end?
+
+    When z is used or when the candidate loss has fallen by 0.1 nat for good, whichever comes first
+    in the sound reading of `onset_table`: at large K later characters are learned before the first
+    one, which is all that the z-gap looks at.
+    """
+    sound = onset.set_index("reading").loc["sound"]
+    return float(min(sound["onset"], sound["falls"]))
+
+
+def level_table(series: pd.DataFrame, lines: dict[str, float], end: float) -> pd.DataFrame:
     """How high is the plateau, and what does the model know while it is on it?
 
-    Rows up to the onset of the z-gap are the plateau, whatever the loss is there: choosing the rows
-    by their loss, as "within 5 % of ln K", would make the height come out right by construction.
+    Rows up to `end` are the plateau, whatever the loss is there: keeping only those with a loss
+    within 5 % of ln K would make the height come out right by construction.
     Every model that ignores z scores ln K, so the height says nothing of what it knows; the shares
     do, 0 being ignorance and 1 knowledge of P(A | B).
 
@@ -90,7 +102,7 @@ def level_table(series: pd.DataFrame, lines: dict[str, float], onset: float) -> 
         series: rows with `step`, and with their `..._se`: `candidate_loss`, `candidate_mass`,
             `target_ce` and `first_token_ce`.
         lines: the task's reference lines.
-        onset: step at which the z-gap rises; infinite if it never does.
+        end: step at which the plateau ends; infinite if it never does.
 
     Returns:
         One row a quantity: `quantity`, `unit`, `paper` (mean over steps 100 to 500; NaN without
@@ -98,7 +110,7 @@ def level_table(series: pd.DataFrame, lines: dict[str, float], onset: float) -> 
         `ignorant` and `marginal` (where one who knows nothing, or just P(A | B), would be).
     """
     after_start = series[series["step"] > 0]
-    on = after_start[after_start["step"] <= onset]
+    on = after_start[after_start["step"] <= end]
     on = on if len(on) else after_start.head(1)
     window = series[series["step"].between(*PAPER_WINDOW)]
     ln_k = lines["ln_k"]

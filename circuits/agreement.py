@@ -1,4 +1,4 @@
-"""Do two scores of the same edges agree? Rank correlation and top-k overlap, with their controls."""
+"""Do two scores of the same edges agree? Rank correlation and top-k overlap, with controls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

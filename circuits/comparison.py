@@ -87,7 +87,7 @@ class Transfer:
     """A circuit of one model, run in another.
 
     Attributes:
-        table: rows "full", "transferred", "own" (when given), "random" and "empty", with the columns
+        table: rows "full", "transferred", "own" (when given), "random" and "empty", with columns
             `circuit, size, value` (the metric, mean over examples) with `low, high`, and
             `recovered`, NaN with a `note` where the gap between full and empty is not clear. For
             "random" the value is the mean over random circuits, and low and high hold 90 % of them.

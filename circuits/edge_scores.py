@@ -1,4 +1,4 @@
-"""One score an edge, whatever it comes from: exact effects, gradients, a table, an imported file."""
+"""One score an edge, whatever it comes from: effects, gradients, a table, an imported file."""
 
 import math
 from collections.abc import Mapping

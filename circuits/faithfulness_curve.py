@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -32,7 +33,7 @@ class FaithfulnessCurve:
             taken), `connected` (edges left of them on paths from `embed` to `logits`), `value` (the
             metric, mean over examples) with `low, high`, and `recovered` (0 for the empty circuit,
             1 for the full one) with `recovered_low, recovered_high`.
-        cpr: area under `recovered` over `share` (MIB's circuit performance ratio); larger is better.
+        cpr: area under `recovered` over `share` (MIB's circuit performance ratio); more is better.
         cmd: area between `recovered` and 1 (MIB's circuit-model distance); smaller is better.
         note: why shares and areas are undefined (NaN), where the gap between the full and the empty
             circuit is not clearly above its noise; else empty.
@@ -66,8 +67,8 @@ def faithfulness_curve(
 ) -> FaithfulnessCurve:
     """Measures the circuits of the largest effects, from few edges to all.
 
-    A circuit of share s has the int(s * n_edges) edges of the largest effects. As in MIB (Mueller et
-    al. 2025), effects are ranked by size, edges off every path from `embed` to `logits` are then
+    A circuit of share s has the int(s * n_edges) edges of the largest effects. As in MIB (Mueller
+    et al. 2025), effects are ranked by size, edges off every path from `embed` to `logits` are then
     dropped, shares are on a linear axis, and areas are by the trapezoid rule between the smallest
     and the largest share; with the default shares the largest possible CPR of a curve that stays
     within 1 is 0.999.
@@ -150,7 +151,7 @@ def areas(shares: Sequence[float], recovered: Sequence[float]) -> tuple[float, f
 
 
 def _check_shares(shares: Sequence[float]) -> None:
-    ascending = all(a < b for a, b in zip(shares, shares[1:], strict=False))
+    ascending = all(a < b for a, b in pairwise(shares))
     if len(shares) < 2 or not ascending or shares[0] < 0 or shares[-1] > 1:
         raise InputError(
             f"shares={list(shares)} must be two or more ascending numbers between 0 and 1"

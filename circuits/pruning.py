@@ -1,5 +1,6 @@
 """The smallest circuit inside a budget: greedy backward removal of edges, to a fixed point."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -11,7 +12,8 @@ from torch import Tensor
 from circuits.ablation import Ablation
 from circuits.circuit_measure import CircuitMeasure, check_circuit
 from circuits.circuit_run import CircuitRun
-from circuits.edge_scores import EdgeScores, edge_scores, top_circuit
+from circuits.curvature import curvature_costs
+from circuits.edge_scores import top_circuit
 from circuits.errors import InputError
 from circuits.graph import Circuit, Edge, Granularity, Graph
 from circuits.intervals import mean_interval
@@ -21,6 +23,7 @@ from circuits.undisturbed import undisturbed
 
 __all__ = ["PrunedCircuit", "prune", "top_circuit"]
 
+N_DRAWS = 4
 Order = Literal["rounds", "exact"]
 Progress = Callable[[int, float], None]
 """Called with the number of edges left and the excess after every removal."""
@@ -56,8 +59,7 @@ def prune(
     granularity: Granularity = "head",
     attention_mask: Int[Tensor, "batch pos"] | None = None,
     order: Order = "rounds",
-    rounds: int = 4,
-    effects: EdgeScores | None = None,
+    rounds: int = 8,
     start: Circuit | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -75,23 +77,23 @@ def prune(
     the removal of each remaining edge, remove the one that costs least, measure all again. That
     takes about n^2 / 2 runs for n edges: right for 23 edges, hours for 479.
 
-    `order="rounds"` follows the same ranking but measures less often:
+    `order="rounds"` follows the same ranking, estimated, and removes many edges between estimates:
 
-    1. In each of a few rounds, measure exactly what removing each remaining edge alone would cost
-       given all removals so far. Order edges by that cost, and remove the longest prefix that keeps
-       the excess within this round's share of the budget (1/4, 2/4, 3/4, 4/4 with four rounds); its
-       length is found by bisection, each trial being a real run of what would remain. Rounds end
-       early when nothing more can go.
-    2. Then go through the remaining edges one at a time, cheapest first by the last round's costs;
-       remove each one that fits. Repeat until a whole pass removes nothing.
+    1. In each of `rounds` rounds, estimate what removing each remaining edge alone would cost given
+       all removals so far, to second order (`curvature.py`; a metric other than "kl" and "loss" is
+       measured instead, edge by edge). Order edges by that cost, and remove the longest prefix that
+       keeps the excess within this round's share of the budget (1/8, 2/8, ... with eight rounds);
+       its length is found by bisection, each trial being a real run of what would remain.
+    2. Then go round the remaining edges one at a time, cheapest first, and remove each one that
+       fits, until all that remain have been tried in vain since the last removal.
 
-    With one edge a round it would be plain greedy removal; with many, edges that are cheap apart
-    but dear together can cost more of the budget than greedy would have paid. Both are greedy:
-    neither promises the smallest circuit.
+    With one edge a round and exact costs it would be plain greedy removal; with many, edges that
+    are cheap apart but dear together can cost more of the budget than greedy would have paid. Both
+    are greedy: neither promises the smallest circuit.
 
-    It costs about 200 plain forward passes on 4 layers and 479 edges. The result is the same every
-    time. On Ctrl-C the edges removed so far stay removed, and the circuit is returned with
-    `complete=False`.
+    On 4 layers and 479 edges it costs 200-300 plain forward passes, the more the larger the circuit
+    is. The result is the same every time. On Ctrl-C the edges removed so far stay removed, and the
+    circuit is returned with `complete=False`.
 
     Args:
         model: a HookedTransformer; it is left exactly as found.
@@ -105,19 +107,17 @@ def prune(
         attention_mask: 0 at padding.
         order: "rounds" or "exact".
         rounds: of `order="rounds"`.
-        effects: known effects of every edge on the full model under the same metric and ablation,
-            which spare the first round its measurements. They set the order only.
         start: remove edges of this circuit only, for example of an interrupted run. It must be
             within the budget itself.
-        seed: of the partners under "resample" and of the interval.
+        seed: of the partners under "resample", of the estimates' draws and of the interval.
         progress: called with the number of edges left and the excess after every removal.
 
     Returns:
         The circuit, with its excess and what was removed when.
 
     Raises:
-        InputError: as `edge_effects`; a negative budget, an unknown order, a `start` of another
-            graph or beyond the budget, or effects that do not cover the edges.
+        InputError: as `edge_effects`; a negative budget, an unknown order, or a `start` of another
+            graph or beyond the budget.
     """
     _check(budget, order, rounds)
     if start is not None:
@@ -136,12 +136,13 @@ def prune(
             seed=seed,
         )
         removal = _Removal(CircuitMeasure.of(prepared), budget, start, progress)
+        estimated = metric in ("kl", "loss")
         complete = True
         try:
             if order == "exact":
                 removal.plain_greedy()
             else:
-                removal.in_rounds(rounds, _known(effects, graph, start))
+                removal.in_rounds(rounds, estimated, seed)
                 removal.one_by_one()
         except KeyboardInterrupt:
             complete = False
@@ -158,23 +159,6 @@ def _check(budget: float, order: str, rounds: int) -> None:
         )
     if rounds < 1:
         raise InputError(f"rounds={rounds} must be at least 1")
-
-
-def _known(
-    effects: EdgeScores | None, graph: Graph, start: Circuit | None
-) -> dict[Edge, float] | None:
-    """Effects by edge; of no use when edges are missing from the start."""
-    if effects is None:
-        return None
-    if start is not None and len(start) < len(graph.edges):
-        raise InputError(
-            "effects are of the full model and start= is a smaller circuit: give one or the other"
-        )
-    scores = edge_scores(effects)
-    missing = [edge.name for edge in graph.edges if edge.name not in scores]
-    if missing:
-        raise InputError(f"effects lacks {missing[0]!r}: score every edge, or leave effects out")
-    return {edge: scores[edge.name] for edge in graph.edges}
 
 
 @dataclass(frozen=True)
@@ -222,31 +206,26 @@ class _Removal:
                 f"the budget of {budget}: raise the budget or start from a larger circuit"
             )
 
-    def in_rounds(self, rounds: int, known: dict[Edge, float] | None) -> None:
-        """Removes prefixes of the edges ordered by cost, measured anew every round."""
+    def in_rounds(self, rounds: int, estimated: bool, seed: int) -> None:
+        """Removes prefixes of the edges ordered by cost, found anew every round."""
         for number in range(1, rounds + 1):
-            self.costs = known if known is not None and number == 1 else self._measured_costs()
-            ordered = sorted(self.kept.circuit, key=lambda edge: self.costs[edge])
-            limit = self.budget * number / rounds
-            best, fits, too_many = self.kept, 0, len(ordered) + 1
-            while too_many - fits > 1:
-                n = (fits + too_many) // 2
-                rest = self._without(ordered[:n])
-                if rest.excess <= limit:
-                    best, fits = rest, n
-                else:
-                    too_many = n
-            if fits:
-                self._accept(best, limit, f"round {number}")
+            costs = self._estimated_costs(seed + number) if estimated else self._measured_costs()
+            self.costs = costs
+            ordered = sorted(self.kept.circuit, key=lambda edge: costs[edge])
+            self._longest_prefix(ordered, self.budget * number / rounds, f"round {number}")
 
     def one_by_one(self) -> None:
-        """Removes single edges, cheapest first, until a whole pass removes nothing."""
-        number, removed = 0, True
-        while removed:
-            number, removed = number + 1, False
-            for edge in sorted(self.kept.circuit, key=lambda e: self.costs[e]):
-                if edge in self.kept.circuit.edges:
-                    removed |= self._accept(self._without([edge]), self.budget, f"pass {number}")
+        """Removes single edges, cheapest first, until each was tried in vain since the last."""
+        waiting = deque(sorted(self.kept.circuit, key=lambda edge: self.costs[edge]))
+        in_vain = 0
+        while in_vain < len(waiting):
+            edge = waiting.popleft()
+            if self._accept(self._without([edge]), self.budget, "one by one"):
+                waiting = deque(e for e in waiting if e in self.kept.circuit.edges)
+                in_vain = 0
+            else:
+                waiting.append(edge)
+                in_vain += 1
 
     def plain_greedy(self) -> None:
         """Removes the edge whose removal costs least, and measures all again."""
@@ -271,6 +250,24 @@ class _Removal:
             removed=pd.DataFrame(rows, columns=["order", "edge", "stage", "excess"]),
             provenance=facts,
         )
+
+    def _longest_prefix(self, ordered: list[Edge], limit: float, stage: str) -> None:
+        """Removes as many of the first edges as stay within the limit, by bisection."""
+        best, fits, too_many = self.kept, 0, len(ordered) + 1
+        while too_many - fits > 1:
+            n = (fits + too_many) // 2
+            rest = self._without(ordered[:n])
+            if rest.excess <= limit:
+                best, fits = rest, n
+            else:
+                too_many = n
+        if fits:
+            self._accept(best, limit, stage)
+
+    def _estimated_costs(self, seed: int) -> dict[Edge, float]:
+        """About the excess after removing each remaining edge alone, less the present one."""
+        found = curvature_costs(self.measure, self.kept.run, N_DRAWS, seed).double().mean(-1)
+        return dict(zip(self.kept.circuit.graph.edges, found.tolist(), strict=True))
 
     def _measured_costs(self) -> dict[Edge, float]:
         """The excess after removing each remaining edge alone."""

@@ -21,7 +21,7 @@ from circuits.heads import parse_positions
 from circuits.intervals import mean_interval
 from circuits.node_output import node_output, parse_node
 from circuits.provenance import provenance
-from circuits.variance_shares import group_index
+from circuits.variance_shares import check_labels, group_index
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,18 @@ class TaskVectors:
         """The mean of the groups' vectors, each group counted once."""
         return self.vectors.mean(0)
 
-    def index_of(self, groups: Int[Tensor, " batch"], name: str) -> Int[Tensor, " batch"]:
+    def index_of(self, groups: Int[Tensor, " n"], name: str, n: int) -> Int[Tensor, " n"]:
         """Turns labels into indices of `vectors`.
 
         Args:
             groups: labels.
             name: of the argument, for the message.
+            n: how many there should be.
 
         Raises:
-            InputError: a label without a vector.
+            InputError: another number of labels, or one without a vector.
         """
+        check_labels(groups, name, n)
         known = torch.tensor(self.labels, device=groups.device)
         place = torch.searchsorted(known, groups.contiguous()).clamp_max(len(known) - 1)
         wrong = groups[known[place] != groups]
@@ -79,7 +81,7 @@ class TaskVectors:
 def task_vectors(
     model: Any,
     tokens: Int[Tensor, "batch pos"],
-    groups: Int[Tensor, " batch"],
+    groups: Int[Tensor, " labelled"],
     node: str,
     positions: Sequence[int] | None = None,
 ) -> TaskVectors:

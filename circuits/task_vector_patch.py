@@ -47,8 +47,8 @@ def patch_task_vector(
     model: Any,
     vectors: TaskVectors,
     tokens: Int[Tensor, "batch pos"],
-    groups: Int[Tensor, " batch"],
-    targets: Int[Tensor, " batch"],
+    groups: Int[Tensor, " labelled"],
+    targets: Int[Tensor, " targeted"],
     answers: Answers,
     reader: str = "all",
     positions: Sequence[int] | None = None,
@@ -97,7 +97,8 @@ def patch_task_vector(
     at = list(
         parse_positions(vectors.positions if positions is None else positions, tokens.shape[1])
     )
-    own, target = vectors.index_of(groups, "groups"), vectors.index_of(targets, "targets")
+    own = vectors.index_of(groups, "groups", tokens.shape[0])
+    target = vectors.index_of(targets, "targets", tokens.shape[0])
     _refuse_own_target(own, target)
     log_own, log_target = (
         _log_answers(model, answers, x, tokens)[:, at] for x in (groups, targets)

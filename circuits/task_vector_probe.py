@@ -20,9 +20,9 @@ def probe_task_vectors(
     model: Any,
     vectors: TaskVectors,
     tokens: Int[Tensor, "batch pos"],
-    groups: Int[Tensor, " batch"],
+    groups: Int[Tensor, " labelled"],
     positions: Sequence[int] | None = None,
-    posterior: Float[Tensor, "batch pos group"] | None = None,
+    posterior: Float[Tensor, "rows places group"] | None = None,
 ) -> pd.DataFrame:
     """How often is the nearest task vector the right one, as the context grows?
 
@@ -50,7 +50,7 @@ def probe_task_vectors(
         raise InputError(
             "tokens are the sequences that the task vectors are means of: probe on held-out ones"
         )
-    index = vectors.index_of(groups, "groups")
+    index = vectors.index_of(groups, "groups", tokens.shape[0])
     at = parse_positions(None if positions is None else list(positions), tokens.shape[1])
     output = node_output(model, tokens, vectors.node)[:, list(at)]
     distance = torch.cdist(output.double(), vectors.vectors.double()[None])

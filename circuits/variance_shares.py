@@ -17,8 +17,8 @@ COMPONENTS = ("group", "state", "interaction", "residual")
 
 def variance_shares(
     values: Float[Tensor, "batch pos d"],
-    groups: Int[Tensor, " batch"],
-    states: Int[Tensor, "batch pos"] | None = None,
+    groups: Int[Tensor, " labelled"],
+    states: Int[Tensor, "states_batch states_pos"] | None = None,
     positions: "tuple[int, ...] | list[int] | range | None" = None,
 ) -> pd.DataFrame:
     """How much of a vector's variance is the group's, how much the current state's?
@@ -91,16 +91,21 @@ def variance_shares(
     return pd.DataFrame(rows, columns=["component", "share", "low", "high"])
 
 
-def group_index(groups: Int[Tensor, " batch"], n: int) -> tuple[Int[Tensor, " batch"], int]:
+def check_labels(labels: Int[Tensor, "..."], name: str, n: int) -> None:
+    """Raises InputError unless there is one label an example."""
+    if labels.shape != (n,):
+        raise InputError(
+            f"{name} has shape {tuple(labels.shape)}: give one label an example, shape ({n},)"
+        )
+
+
+def group_index(groups: Int[Tensor, " n"], n: int) -> tuple[Int[Tensor, " n"], int]:
     """Numbers the groups from 0 in order of their labels, and refuses what cannot be compared.
 
     Raises:
         InputError: not one label an example, fewer than two groups, a group of one example.
     """
-    if groups.shape != (n,):
-        raise InputError(
-            f"groups has shape {tuple(groups.shape)}: give one label an example, shape ({n},)"
-        )
+    check_labels(groups, "groups", n)
     labels, index, counts = torch.unique(groups, return_inverse=True, return_counts=True)
     if len(labels) < 2:
         raise InputError(

@@ -8,7 +8,8 @@ Nothing is imported here; each module answers one question.
 - `symmetric_descent`    its gradient descent: linear growth, then a cliff
 - `cliff_time`           the time tau of the cliff against N / ln N
 - `symmetric_landscape`  its loss over a grid of beta and delta
-- `encode_pool_decode`   the minimal task-recognition model, and its training
+- `encode_pool_decode`   the minimal task-recognition model
+- `pool_training`        its training
 - `pool_capacity`        how many chains that model memorises, and whether it generalises
-- `figures`              a table of any of these in, a plotly figure out
+- `figures`              a table of any of these in, a plotly figure out (`law_figures` included)
 """

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 import torch
+from scipy.stats import t as student
 
 from circuits.errors import InputError
 from mechinterp.minimal_models.chain_sample import ChainSample, draw_sample
@@ -124,36 +125,44 @@ def law_table(table: pd.DataFrame) -> pd.DataFrame:
     Raises:
         InputError: fewer than three lengths reached the cliff.
     """
-    reached = table[table["reached"]].assign(inverse=lambda t: 1.0 / t["c_beta"])
-    if reached["length"].nunique() < 3:
+    reached = table.loc[table["reached"].astype(bool)]
+    lengths = reached["length"].nunique()
+    if lengths < 3:
         raise InputError(
-            f"{reached['length'].nunique()} lengths reached the cliff; a law needs at least 3: "
+            f"{lengths} lengths reached the cliff; a law needs at least 3: "
             "give more lengths or more steps"
         )
-    names = {"n_over_log": "n_over_log", "length": "length", "inverse": "1 / c_beta"}
-    return pd.DataFrame([{"x": names[x], **_fit(reached, x)} for x in names])
+    tau = reached["tau"].to_numpy(dtype=float)
+    sample, length = reached["sample"].to_numpy(), reached["length"].to_numpy(dtype=float)
+    candidates = {
+        "n_over_log": length / np.log(length),
+        "length": length,
+        "1 / c_beta": 1.0 / reached["c_beta"].to_numpy(dtype=float),
+    }
+    return pd.DataFrame([{"x": n, **_fit(x, tau, sample, length)} for n, x in candidates.items()])
 
 
-def _fit(reached: pd.DataFrame, x: str) -> dict[str, float]:
-    from scipy.stats import t as student
-
+def _fit(
+    x: np.ndarray, tau: np.ndarray, sample: np.ndarray, length: np.ndarray
+) -> dict[str, float]:
+    log_x, log_tau = np.log(x), np.log(tau)
     exponents = [
-        np.polyfit(np.log(part[x]), np.log(part["tau"]), 1)[0]
-        for _, part in reached.groupby("sample")
-        if len(part) > 2
+        np.polyfit(log_x[sample == s], log_tau[sample == s], 1)[0]
+        for s in np.unique(sample)
+        if (sample == s).sum() > 2
     ]
     mean, count = float(np.mean(exponents)), len(exponents)
     half = float("nan")
     if count > 1:
         half = float(student.ppf(0.975, count - 1) * np.std(exponents, ddof=1) / math.sqrt(count))
-    means = reached.groupby("length")[[x, "tau"]].mean()
-    line = np.polyfit(np.log(means[x]), np.log(means["tau"]), 1)
-    off = np.exp(np.log(means["tau"]) - np.polyval(line, np.log(means[x]))) - 1
+    middle = [(log_x[length == n].mean(), log_tau[length == n].mean()) for n in np.unique(length)]
+    at, height = np.array(middle).T
+    off = np.exp(height - np.polyval(np.polyfit(at, height, 1), at)) - 1
     return {
         "exponent": mean,
         "low": mean - half,
         "high": mean + half,
-        "worst": float(off.abs().max()),
+        "worst": float(np.abs(off).max()),
         "samples": count,
     }
 

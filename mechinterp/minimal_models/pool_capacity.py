@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pandas as pd
@@ -11,12 +11,8 @@ import torch
 
 from circuits.errors import InputError
 from mechinterp.config import MarkovChainsConfig
-from mechinterp.minimal_models.encode_pool_decode import (
-    EncodePoolDecode,
-    PoolTraining,
-    TrainedPool,
-    train_pool,
-)
+from mechinterp.minimal_models.encode_pool_decode import EncodePoolDecode
+from mechinterp.minimal_models.pool_training import PoolTraining, TrainedPool, train_pool
 from mechinterp.tasks.base import fork
 from mechinterp.tasks.markov_chains import MarkovChains
 
@@ -33,12 +29,14 @@ PREDICTORS = ("one_gen", "two_gen", "two_mem")
 class CapacityGrid:
     """Which models are trained on how many chains."""
 
-    task: MarkovChainsConfig = MarkovChainsConfig(n_states=5, length=64)
+    task: MarkovChainsConfig = field(
+        default_factory=lambda: MarkovChainsConfig(n_states=5, length=64)
+    )
     """States, length and chain seed; its k is replaced by each of `ks`."""
-    ks: tuple[int | Literal["inf"], ...] = (4, 16, 64, 256)
-    d_tasks: tuple[int, ...] = (1, 2, 4, 8, 16)
+    ks: tuple[int | Literal["inf"], ...] = (4, 8, 16, 32, 64)
+    d_tasks: tuple[int, ...] = (1, 2, 4, 8)
     d_hiddens: tuple[int, ...] = (32, 128)
-    training: PoolTraining = PoolTraining()
+    training: PoolTraining = field(default_factory=PoolTraining)
     seeds: tuple[int, ...] = (0,)
     """Seeds of weights and training sequences; the chains are the same for all."""
     n: int = 256
@@ -170,13 +168,17 @@ def capacity(table: pd.DataFrame) -> pd.DataFrame:
         raise InputError(
             f"the table has no column {', '.join(missing)}; give what capacity_grid gave"
         )
-    frozen = table[table["k"] < math.inf]
-    if frozen.empty:
+    cells: dict[tuple[int, int], dict[float, list[bool]]] = {}
+    columns = (table[c].tolist() for c in ("d_task", "d_hidden", "k", "memorised"))
+    for d_task, d_hidden, k, memorised in zip(*columns, strict=True):
+        if k < math.inf:
+            cells.setdefault((d_task, d_hidden), {}).setdefault(k, []).append(memorised)
+    if not cells:
         raise InputError("no row has a finite k; capacity needs models trained on frozen chains")
     rows = []
-    for (d_task, d_hidden), part in frozen.groupby(["d_task", "d_hidden"]):
-        share = part.groupby("k")["memorised"].mean().sort_index()
-        k_c, next_k = _first_failure(share.index.tolist(), (share >= 0.5).tolist())
+    for (d_task, d_hidden), seen in sorted(cells.items()):
+        ks = sorted(seen)
+        k_c, next_k = _first_failure(ks, [2 * sum(seen[k]) >= len(seen[k]) for k in ks])
         rows.append(
             {
                 "d_task": d_task,
@@ -184,7 +186,7 @@ def capacity(table: pd.DataFrame) -> pd.DataFrame:
                 "k_c": k_c,
                 "next_k": next_k,
                 "bounded": next_k < math.inf,
-                "seeds": int(part.groupby("k").size().min()),
+                "seeds": min(len(seen[k]) for k in ks),
             }
         )
     return pd.DataFrame(rows)

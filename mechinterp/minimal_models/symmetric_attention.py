@@ -19,6 +19,7 @@ O(N), or O(N C) when alpha is not 0, where attention as written costs O(N^2).
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -198,7 +199,7 @@ def _one_hot(tokens: Tensor, n_states: int) -> Tensor:
     return F.one_hot(tokens, n_states).double()
 
 
-def _pieces(model: SymmetricAttention, sample: ChainSample):
+def _pieces(model: SymmetricAttention, sample: ChainSample) -> Iterator[ChainSample]:
     return sample.pieces(sample.n_states if model.alpha else 1)
 
 

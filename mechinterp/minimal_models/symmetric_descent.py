@@ -1,6 +1,6 @@
 """Gradient descent of the two scalars: slow linear growth, then a cliff into 2-Gen."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import pandas as pd
@@ -26,7 +26,7 @@ class Descent:
     """Time passes in units of learning rate times step, so that rates can be compared."""
     steps: int = 400
     """Largest number of steps."""
-    start: SymmetricAttention = SymmetricAttention()
+    start: SymmetricAttention = field(default_factory=SymmetricAttention)
     """Where beta and delta start; alpha and mu stay as they are here."""
     remove: tuple[Scalar, ...] = ()
     """Scalars whose gradient at beta = delta = 0 is subtracted at every step: c_beta or c_delta."""

@@ -39,10 +39,10 @@ def test_matched_keys_by_hand():
 
 def test_scores_of_patterns_worked_by_hand():
     tokens = torch.tensor([[0, 1, 0, 1, 0]])  # at query 4 the followers of 0 stand at 1 and 3
-    pattern = torch.zeros(1, 3, 5, 5)
-    pattern[0, 0, 4] = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])  # spreads over both
-    pattern[0, 1, 4] = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0])  # picks one
-    pattern[0, 2, 4] = torch.tensor([0.5, 0.2, 0.0, 0.2, 0.1])
+    pattern = torch.zeros(1, 3, 5, 5, dtype=torch.float64)
+    pattern[0, 0, 4, [1, 3]] = 0.5  # spreads over both
+    pattern[0, 1, 4, 1] = 1.0  # picks one
+    pattern[0, 2, 4, 0], pattern[0, 2, 4, [1, 3]], pattern[0, 2, 4, 4] = 0.5, 0.2, 0.1
     scores = attention_scores(pattern, tokens, (4,))
     assert scores["previous_token"][:, 0].tolist() == pytest.approx([0.5, 0.0, 0.2])
     assert scores["prefix_matching"][:, 0].tolist() == pytest.approx([1.0, 1.0, 0.4])

@@ -218,7 +218,7 @@ def test_the_answer_node_holds_no_task_vector(model):
 
 
 def test_a_patch_is_the_same_as_a_hook_on_a_random_model():
-    model = tiny_model(seed=3)
+    model = tiny_model(seed=3).requires_grad_(False)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, 11, (16, 8), generator=generator)
     groups = torch.arange(16) % 3
@@ -288,16 +288,16 @@ def test_variance_tells_a_task_head_from_an_answer_head(model):
     tokens, groups = sequences(200)
     late = list(LATE)
     task = components(variance_shares(node_output(model, tokens, "A0"), groups, tokens, late))
-    assert task["group"] == pytest.approx(1.0, abs=1e-5)
-    assert task["recognition"] == pytest.approx(1.0, abs=1e-5)
+    # Not exactly 1: by chance, states were not visited by all groups equally often.
+    assert task["group"] == pytest.approx(1.0, abs=0.02)
+    assert task["recognition"] == pytest.approx(1.0, abs=0.02)
     answer = components(variance_shares(node_output(model, tokens, "M1"), groups, tokens, late))
-    # Given the state the answer is the group's own, but no two states share a direction.
-    assert answer["group_given_state"] == pytest.approx(1.0, abs=1e-5)
-    assert answer["residual"] == pytest.approx(0.0, abs=1e-5)
-    # One-hot answers (s + g + 1) mod 5 of 4 groups: for other states the same or other groups'
-    # answers coincide with chance 0 or 1/4 * ... on average, so the group's own part is below 0.
-    assert abs(answer["recognition"]) < 0.3
-    assert answer["interaction"] > 0.7
+    # Given the state the answer is the group's own ...
+    assert answer["group_given_state"] == pytest.approx(1.0, abs=0.02)
+    assert answer["residual"] == pytest.approx(0.0, abs=0.02)
+    # ... but says nothing of its answers to other states, which are never the same, while those of
+    # two groups to two states coincide one time in four (a Latin square): (0 - 1/4) / (1 - 0).
+    assert answer["recognition"] == pytest.approx(-1 / 4, abs=0.03)
     embed = components(variance_shares(node_output(model, tokens, "embed"), groups, tokens, late))
     assert embed["state"] == pytest.approx(1.0, abs=1e-5)
 
@@ -392,7 +392,7 @@ def test_bad_extraction_is_refused_in_one_line(model):
     with pytest.raises(InputError, match=r"groups holds 1 group: give examples of at least two"):
         task_vectors(model, tokens, torch.zeros_like(groups), node="A0")
     with pytest.raises(InputError, match=r"group 9 has a single example: give at least two"):
-        task_vectors(model, tokens, groups.index_fill(0, torch.tensor([0]), 9), node="A0")
+        task_vectors(model, tokens, torch.tensor([9, 1, 2, 1, 2, 1, 2, 1]), node="A0")
     with pytest.raises(InputError, match=r"groups has shape \(7,\): give one label an example"):
         task_vectors(model, tokens, groups[:7], node="A0")
     with pytest.raises(InputError, match=r"node='A7' is not in this model; near matches: A0"):
@@ -416,18 +416,22 @@ def test_bad_patches_and_probes_are_refused_in_one_line(model, vectors):
         ask(reader="L0H0.q")
     with pytest.raises(InputError, match=r"targets equals groups for example 0: give every"):
         ask(targets=groups)
-    with pytest.raises(InputError, match=r"targets holds group 6, which has no task vector"):
+    with pytest.raises(InputError, match=r"targets holds group 4, which has no task vector"):
         ask(targets=targets + 3)
     with pytest.raises(InputError, match=r"answers gave \(16, 9, 5\); it must give probabilities"):
         ask(answers=lambda g, t: answers(g, t)[..., :5])
     with pytest.raises(InputError, match=r"answers must give probabilities: none below 0"):
         ask(answers=lambda g, t: 2 * answers(g, t))
+    with pytest.raises(InputError, match=r"targets has shape \(3,\): give one label an example"):
+        ask(targets=targets[:3])
     with pytest.raises(InputError, match=r"ranks=\[4\] must lie between 0 and 3"):
         rank_curve(model, vectors, tokens, ranks=[4])
     with pytest.raises(InputError, match=r"tokens are the sequences that the task vectors are"):
         probe_task_vectors(model, vectors, *sequences(40))
     with pytest.raises(InputError, match=r"posterior has shape \(16, 9, 3\); it must be \(16, 9,"):
         probe_task_vectors(model, vectors, tokens, groups, posterior=torch.zeros(16, 9, 3))
+    with pytest.raises(InputError, match=r"states has shape \(16, 8\) but values has \(16, 9\)"):
+        variance_shares(torch.randn(16, 9, 2), groups, tokens[:, :8])
     with pytest.raises(InputError, match=r"states holds a single state: leave states out"):
         variance_shares(torch.randn(16, 9, 2), groups, torch.zeros_like(tokens))
     with pytest.raises(InputError, match=r"values do not vary over examples"):
