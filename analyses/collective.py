@@ -22,22 +22,22 @@ _AT_ONCE = 2_000_000
 """Items shuffled together; bounds the memory."""
 
 
-def mostly_right(right: Int[np.ndarray, "*draw group"], k: int) -> Float[np.ndarray, "*draw"]:
+def mostly_right(right: Draws, k: int) -> PerDraw:
     """Share of groups with at least 80 % of their k right; compared in whole numbers."""
     return (5 * right >= 4 * k).mean(-1)
 
 
-def all_right(right: Int[np.ndarray, "*draw group"], k: int) -> Float[np.ndarray, "*draw"]:
+def all_right(right: Draws, k: int) -> PerDraw:
     """Share of groups with all k right."""
     return (right == k).mean(-1)
 
 
-def spread(right: Int[np.ndarray, "*draw group"], k: int) -> Float[np.ndarray, "*draw"]:
+def spread(right: Draws, k: int) -> PerDraw:
     """Variance over groups of the share that is right."""
     return (right / k).var(-1)
 
 
-def intraclass(right: Int[np.ndarray, "*draw group"], k: int) -> Float[np.ndarray, "*draw"]:
+def intraclass(right: Draws, k: int) -> PerDraw:
     """How alike are the members of a group: 0 independent, 1 all right or all wrong together?
 
     The one-way analysis-of-variance estimator; NaN where every item or none is right.
@@ -107,15 +107,15 @@ def collective_row(outcomes: Outcomes, n: int = 2000, seed: int = 0) -> dict[str
     }
     row: dict[str, float] = {}
     for name, share in shares.items():
-        row[name] = float(share(right, k))
+        row[name] = float(share(right[None], k)[0])
         row[f"{name}_low"], row[f"{name}_high"] = _middle(share(right[again], k))
     null = null_counts(outcomes, n, seed)
     for bar, share in (("80", mostly_right), ("100", all_right)):
         drawn = share(null, k)
         row[f"null_{bar}"] = float(drawn.mean())
         row[f"null_{bar}_low"], row[f"null_{bar}_high"] = _middle(drawn)
-        row[f"p_{bar}"] = _p_value(drawn, float(share(right, k)))
-    observed = float(spread(right, k))
+        row[f"p_{bar}"] = _p_value(drawn, float(share(right[None], k)[0]))
+    observed = float(spread(right[None], k)[0])
     row["p_spread"] = _p_value(spread(null, k), observed)
     by_slot = null_counts(outcomes, n, seed, by_slot=True)
     row["p_spread_by_slot"] = _p_value(spread(by_slot, k), observed)

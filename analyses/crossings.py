@@ -69,7 +69,9 @@ def held_below(
         before = np.maximum(row - 1, 0)
         left, right = values[draws, before], values[draws, row]
         # The row before a held one is above, unless it is held itself or lies before the first.
-        share = np.where(left > right, (left - threshold) / np.where(left > right, left - right, 1), 1)
+        share = np.where(
+            left > right, (left - threshold) / np.where(left > right, left - right, 1), 1
+        )
         times = np.where(row > 0, steps[before] + (steps[row] - steps[before]) * share, times)
     return np.where(held.any(1), times, np.inf)
 

@@ -14,6 +14,9 @@ from mechinterp.tasks.marginals import Marginals
 from mechinterp.tasks.marginals_diagnostics import score
 from mechinterp.tasks.marginals_fibres import answer_slot, b_index, candidates
 
+_ROUNDING = 1e-4
+"""Nats that the log-probability of the same sequence may differ by between two batches."""
+
 
 def group_outcomes(model: LogitsOf, task: Marginals, n_groups: int) -> Bool[Tensor, "group k"]:
     """Which members of whole groups are right among their k candidates?
@@ -35,8 +38,8 @@ def group_outcomes(model: LogitsOf, task: Marginals, n_groups: int) -> Bool[Tens
     own = score(model, task, tokens)
     likelihood = own.targets.sum(-1)
     right = answer_slot(task, tokens)
-    # Strictly positive margins only: rounding must not rule a rival out that a tie would admit.
-    ceiling = own.first.gather(1, task.table.a[b_index(task, tokens), :, 0]) + 1e-9
+    first = task.table.a[b_index(task, tokens), :, 0]
+    ceiling = own.first.gather(1, first) + _ROUNDING
     ceiling.scatter_(1, right[:, None], -torch.inf)
     order = ceiling.argsort(1, descending=True)
     correct = torch.ones(len(tokens), dtype=torch.bool)

@@ -10,11 +10,10 @@ import plotly.graph_objects as go
 from analyses.answer import Answer
 from analyses.catalogue import Plateau
 from analyses.checkpoints import check_examples, measure_checkpoints, read_from
+from analyses.plateau_figures import loss_figure, mass_figure
 from analyses.plateau_level import knowledge_share, level_table, onset_table, plateau_end, verdict
 from analyses.tau import tau_table
-from analyses.time_figure import Line, time_figure
 from circuits.errors import InputError
-from circuits.figures.theme import LIGHT, Theme
 from mechinterp.config import MarginalsConfig, task_name
 from mechinterp.runs import Run
 
@@ -147,10 +146,8 @@ def _summary(run: Run, tables: dict[str, pd.DataFrame]) -> list[str]:
         lines.append(f"  {row.definition}  {paper:<34} {sound:<34} {row.loss} {row.rule}")
     for reading, what in (("paper", "first-token loss"), ("sound", "candidate loss")):
         row = onset.loc[reading]
-        lines.append(
-            f"z-gap of 0.1 nat ({reading}): {_range(row['onset'], row['onset_low'], row['onset_high'])}"
-            f"; lead over the {what}: {_share(row)}"
-        )
+        seen = _range(row["onset"], row["onset_low"], row["onset_high"])
+        lines.append(f"z-gap of 0.1 nat ({reading}): {seen}; lead over the {what}: {_share(row)}")
     return lines
 
 
@@ -191,40 +188,3 @@ def _figures(tables: dict[str, pd.DataFrame], lines: dict[str, float]) -> dict[s
         "Losses": loss_figure(tables["series"], lines, marks),
         "Candidate mass": mass_figure(tables["series"], lines, marks),
     }
-
-
-def loss_figure(
-    series: pd.DataFrame,
-    lines: dict[str, float],
-    marks: dict[str, float],
-    theme: Theme = LIGHT,
-) -> go.Figure:
-    """Draws the losses and the z-gap against the step, with the levels that tell what is known."""
-    drawn = [
-        Line(name, name.replace("_", " "), se=f"{name}_se")
-        for name in ("candidate_loss", "first_token_ce", "target_ce", "z_gap")
-    ]
-    levels = {
-        "ln K": lines["ln_k"],
-        "ln 36": lines["ln_36"],
-        "ignorant target loss": lines["ignorant_target_ce"],
-    }
-    title = "Three losses and the use of z"
-    return time_figure(
-        series, drawn, title=title, unit="nats", levels=levels, marks=marks, theme=theme
-    )
-
-
-def mass_figure(
-    series: pd.DataFrame,
-    lines: dict[str, float],
-    marks: dict[str, float],
-    theme: Theme = LIGHT,
-) -> go.Figure:
-    """Draws the probability on valid first characters against the step."""
-    drawn = [Line("candidate_mass", "candidate mass", se="candidate_mass_se")]
-    levels = {"ignorance": lines["ignorant_candidate_mass"], "marginal": 1.0}
-    title = "Probability on the first characters that B allows"
-    return time_figure(
-        series, drawn, title=title, unit="probability", levels=levels, marks=marks, theme=theme
-    )

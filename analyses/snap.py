@@ -27,7 +27,7 @@ LAST = 1.5
 """Multiple of tau at which the question ends."""
 
 SNAP, COVERAGE = 0.05, 0.2
-"""The paper's criterion: share of groups at 80 % at tau/2, at most for a snap, above for coverage."""
+"""The paper's criterion: a share of groups at 80 % at tau/2 up to the one, or above the other."""
 
 SEED = 0
 

@@ -56,10 +56,8 @@ def time_figure(
     needed = ["step", *(line.column for line in lines)]
     missing = [column for column in needed if column not in table.columns]
     if missing or table.empty:
-        raise InputError(
-            f"the table has {len(table)} rows and no column {', '.join(missing) or '(none lacks)'}; "
-            f"the figure needs rows with {', '.join(needed)}"
-        )
+        lack = f"no column {', '.join(missing)}" if missing else "no rows"
+        raise InputError(f"the table has {lack}; the figure needs rows with {', '.join(needed)}")
     figure = go.Figure()
     for number, line in enumerate(lines):
         colour = line_colour(number, theme)
@@ -77,10 +75,15 @@ def time_figure(
             )
         )
     for name, level in (levels or {}).items():
-        figure.add_hline(
-            y=level,
-            line={"color": theme.ink, "width": 1, "dash": "dot"},
-            annotation={"text": visible_text(name), "font": {"size": 11}},
+        # A trace rather than a shape: plotly misplaces a shape's label on a logarithmic axis.
+        figure.add_trace(
+            go.Scatter(
+                x=[table["step"].min(), table["step"].max()],
+                y=[level, level],
+                mode="lines",
+                name=visible_text(name),
+                line={"color": theme.ink, "width": 1, "dash": "dot"},
+            )
         )
     for name, step in (marks or {}).items():
         if step < float("inf"):

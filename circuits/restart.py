@@ -1,8 +1,9 @@
 """One recorded forward pass, and the rest of a pass started again from any point of it.
 
 An intervention in layer 3 leaves layers 0 to 2 as they were. So the clean pass is recorded once,
-and every intervention computes only what comes after it, through TransformerLens's own blocks (and
-hence with the user's own hooks), at the scored positions alone where nothing else is read.
+and every intervention computes only what comes after it, at the scored positions alone where nothing else is
+read: in plain tensors where the model carries no hook and is of a kind that they know, and through
+TransformerLens's own blocks, with all their hooks, otherwise.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.errors import InputError
+from circuits.model_weights import read_weights
+from circuits.plain_pass import PlainPass
 
 STREAMS = {
     "resid_pre": "hook_resid_pre",
@@ -98,17 +101,21 @@ class Restart:
         model: a HookedTransformer.
         scored: positions whose logits are wanted, in that order.
         shortformer_pos_embed: from the recording, one example (it is the same for all).
+        plain: the same in plain tensors, where the model is of a kind that they know.
     """
 
     model: Any
     scored: tuple[int, ...]
     shortformer_pos_embed: Tensor | None = None
+    plain: PlainPass | None = None
 
     @torch.no_grad()
     def from_resid_pre(
         self, layer: int, resid_pre: Float[Tensor, "batch pos d_model"]
     ) -> Float[Tensor, "batch scored d_vocab"]:
         """Runs blocks `layer` and later; `layer` may be the number of layers."""
+        if self.plain is not None and not _hooked(self.model):
+            return self.plain.from_resid_pre(layer, resid_pre)
         last = self.model.cfg.n_layers - 1
         residual = resid_pre
         for index in range(layer, last):
@@ -128,6 +135,8 @@ class Restart:
     ) -> Float[Tensor, "batch scored d_vocab"]:
         """Runs everything after the attention of block `layer`."""
         resid_pre, attn_out = self._trimmed(layer, resid_pre), self._trimmed(layer, attn_out)
+        if self.plain is not None and not _hooked(self.model):
+            return self.plain.from_attn_out(layer, resid_pre, attn_out)
         block = self.model.blocks[layer]
         attn_out = block.hook_attn_out(attn_out)
         cfg = self.model.cfg
@@ -143,7 +152,10 @@ class Restart:
         self, layer: int, resid_mid: Float[Tensor, "batch pos d_model"]
     ) -> Float[Tensor, "batch scored d_vocab"]:
         """Runs the MLP of block `layer` and everything after it (blocks in sequence only)."""
-        return self._after_mid(layer, self._trimmed(layer, resid_mid))
+        resid_mid = self._trimmed(layer, resid_mid)
+        if self.plain is not None and not _hooked(self.model):
+            return self.plain.from_resid_mid(layer, resid_mid)
+        return self._after_mid(layer, resid_mid)
 
     @torch.no_grad()
     def attn_out(
@@ -204,7 +216,8 @@ def restart_of(
         InputError: if they do not, because the model's blocks are built in another way, or a hook
             on the model changes an activation further each time it is applied.
     """
-    restart = Restart(model, scored, clean.shortformer_pos_embed)
+    places = None if clean.shortformer_pos_embed is None else clean.shortformer_pos_embed[:1]
+    restart = Restart(model, scored, places, _plain_pass(model, scored, places))
     few = slice(_SELF_CHECK_EXAMPLES)
     with torch.no_grad():
         wanted = model(tokens[few])[:, list(scored)].to(clean.logits.dtype)
@@ -231,6 +244,20 @@ _RESTARTS: dict[str, Callable[[Restart, int, Tensor, Tensor], Tensor]] = {
     "attn_out": lambda run, layer, pre, out: run.from_attn_out(layer, pre, out),
     "resid_mid": lambda run, layer, pre, mid: run.from_resid_mid(layer, mid),
 }
+
+
+def _plain_pass(model: Any, scored: tuple[int, ...], places: Tensor | None) -> PlainPass | None:
+    """Nothing for a kind of model that plain tensors refuse, or one of low precision."""
+    if model.cfg.dtype not in (torch.float32, torch.float64):
+        return None
+    try:
+        return PlainPass(read_weights(model), scored, places)
+    except InputError:
+        return None
+
+
+def _hooked(model: Any) -> bool:
+    return any(point.fwd_hooks for point in model.hook_dict.values())
 
 
 def _mlp_in(block: Any, residual: Tensor) -> Tensor:

@@ -75,8 +75,9 @@ def curve_figure(
         )
     figure = go.Figure()
     for curve, colour in zip(present, _colours(theme, len(present)), strict=True):
-        bounds = None if curve.low is None else (table[curve.low], table[curve.high])
-        _draw(figure, table[x], table[curve.value], bounds, curve.name, colour)
+        names = [] if curve.low is None or curve.high is None else [curve.low, curve.high]
+        bounds = [_numbers(table, name) for name in names]
+        _draw(figure, _numbers(table, x), _numbers(table, curve.value), bounds, curve.name, colour)
     return _finished(figure, x, title, unit, theme)
 
 
@@ -111,41 +112,45 @@ def onset_figure(
     signals = list(dict.fromkeys(series["signal"]))
     for signal, colour in zip(signals, _colours(theme, len(signals)), strict=True):
         one = pd.DataFrame(series[series["signal"] == signal]).sort_values("step")
-        first, last = one["value"].iloc[0], one["value"].iloc[-1]
-        scale = (last - first) or 1.0
-        value, low, high = ((one[name] - first) / scale for name in ("value", "low", "high"))
-        _draw(figure, one["step"], value, (low, high), signal, colour)
+        steps, value = _numbers(one, "step"), _numbers(one, "value")
+        scale = (value[-1] - value[0]) or 1.0
+        value, low, high = (
+            [(x - value[0]) / scale for x in _numbers(one, name)]
+            for name in ("value", "low", "high")
+        )
+        _draw(figure, steps, value, [low, high], signal, colour)
         onset = when.get(signal)
         if onset is not None and not pd.isna(onset):
-            height = value[one["step"] == onset].iloc[0]
             star = {"symbol": "star", "size": 13, "color": colour}
             figure.add_scatter(
-                x=[int(onset)], y=[float(height)], mode="markers", marker=star, showlegend=False,
+                x=[int(onset)], y=[value[steps.index(onset)]], mode="markers", marker=star,
                 hovertemplate=f"{visible_text(signal)}: onset %{{x}}<extra></extra>",
-                legendgroup=signal,
+                showlegend=False, legendgroup=signal,
             )  # fmt: skip
     return _finished(figure, "step", title, "share of the way from first to last value", theme)
 
 
 def _draw(
     figure: go.Figure,
-    x: pd.Series,
-    value: pd.Series,
-    bounds: tuple[pd.Series, pd.Series] | None,
+    x: list[float],
+    value: list[float],
+    bounds: list[list[float]],
     name: str,
     colour: str,
 ) -> None:
-    if bounds is not None:
+    if bounds:
         figure.add_scatter(
-            x=[*x, *reversed(x.tolist())],
-            y=[*bounds[0], *reversed(bounds[1].tolist())],
-            fill="toself", fillcolor=colour, opacity=0.18, line={"width": 0},
-            hoverinfo="skip", showlegend=False, legendgroup=name,
+            x=x + x[::-1], y=bounds[0] + bounds[1][::-1], fill="toself", fillcolor=colour,
+            opacity=0.18, line={"width": 0}, hoverinfo="skip", showlegend=False, legendgroup=name,
         )  # fmt: skip
     figure.add_scatter(
-        x=x.tolist(), y=value.tolist(), mode="lines+markers", name=visible_text(name),
-        line={"color": colour}, marker={"size": 5}, legendgroup=name,
+        x=x, y=value, mode="lines+markers", name=visible_text(name), line={"color": colour},
+        marker={"size": 5}, legendgroup=name,
     )  # fmt: skip
+
+
+def _numbers(table: pd.DataFrame, column: str) -> list[float]:
+    return table[column].to_numpy().tolist()
 
 
 def _finished(figure: go.Figure, x: str, title: str, unit: str, theme: Theme) -> go.Figure:

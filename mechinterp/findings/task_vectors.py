@@ -13,7 +13,7 @@ from circuits.task_vector_probe import probe_task_vectors
 from circuits.task_vector_rank import dimension
 from circuits.variance_shares import variance_shares
 from mechinterp.findings.finding import Finding
-from mechinterp.predictors import chain_log_posterior
+from mechinterp.memorising_predictors import chain_log_posterior
 from mechinterp.tasks import MarkovChains
 from mechinterp.tasks.chain_sequences import ChainSequences
 

@@ -395,7 +395,7 @@ def test_bad_extraction_is_refused_in_one_line(model):
         task_vectors(model, tokens, torch.tensor([9, 1, 2, 1, 2, 1, 2, 1]), node="A0")
     with pytest.raises(InputError, match=r"groups has shape \(7,\): give one label an example"):
         task_vectors(model, tokens, groups[:7], node="A0")
-    with pytest.raises(InputError, match=r"node='A7' is not in this model; near matches: A0"):
+    with pytest.raises(InputError, match=r"node='A7' is not in this model; near matches: A"):
         task_vectors(model, tokens, groups, node="A7")
     with pytest.raises(InputError, match=r"position 9 is out of range; the sequences have 9"):
         task_vectors(model, tokens, groups, node="A0", positions=(9,))
