@@ -17,7 +17,7 @@ from analyses.crossings import Steps, Times, Values, first_below, held_below, re
 
 Name = Literal["a", "b", "c", "d", "e"]
 
-SUSTAINED = 500
+SUSTAINED = 500.0
 """Steps for which definition e asks the loss to stay low."""
 
 PAPER_EXAMPLES = 32

@@ -97,7 +97,7 @@ class Graph:
     attn_only: bool = False
     parallel: bool = False
     """Attention and MLP of a layer read the same stream, so heads do not feed their layer's MLP."""
-    granularity: Granularity = "head"
+    granularity: Granularity | str = "head"
 
     def __post_init__(self) -> None:
         if self.granularity not in GRANULARITIES:
@@ -107,7 +107,7 @@ class Graph:
             )
 
     @classmethod
-    def of(cls, model: Any, granularity: Granularity = "head") -> "Graph":
+    def of(cls, model: Any, granularity: Granularity | str = "head") -> "Graph":
         """Reads the graph of a model from its configuration.
 
         Args:

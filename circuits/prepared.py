@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -107,14 +107,14 @@ class Prepared:
 
 def prepare(
     model: Any,
-    clean: Int[Tensor, "batch pos"],
+    clean: Any,
     metric: Metric,
     *,
     graph: Graph | None = None,
-    ablation: Ablation = "patch",
-    corrupt: Int[Tensor, "batch pos"] | None = None,
+    ablation: Ablation | str = "patch",
+    corrupt: Any = None,
     scored: Sequence[int] | None = None,
-    attention_mask: Int[Tensor, "batch pos"] | None = None,
+    attention_mask: Any = None,
     within: Circuit | None = None,
     seed: int = 0,
 ) -> Prepared:
@@ -145,7 +145,7 @@ def prepare(
     partner = None
     if ablation == "resample":
         partner = partners(len(clean), seed, streams.batch.placement.real)
-    replacements = Replacements(ablation, streams, corrupt_streams, partner)
+    replacements = Replacements(cast(Ablation, ablation), streams, corrupt_streams, partner)
     resolved = _metric(metric, streams, clean, corrupt, attention_mask, reads)
     base = streams
     if within is not None:

@@ -18,7 +18,7 @@ PHASES = {
 """The paper's name of the phase in which a model computes what a predictor computes."""
 
 FARTHEST = 0.03
-"""Nats: a model farther than this from every predictor is in no phase."""
+"""Nats on training chains: a model farther than this from every predictor is in no phase."""
 
 CLEAREST = 1.25
 """A model whose second-nearest predictor is less than this many times as far is in no phase."""
@@ -33,9 +33,9 @@ class Phase:
     runner_up: str
     """Name of the nearest predictor that stands for another phase."""
     distance: float
-    """KL to the nearest on training chains plus the same on new chains, in nats."""
+    """KL to the nearest on training chains, in nats."""
     margin: float
-    """Distance of the runner-up over that of the nearest; 1 is a tie."""
+    """How many times as far the runner-up is, as the geometric mean over both sets; 1 is a tie."""
     mixed: bool
     """Whether the nearest predictor is too far, or the runner-up too close, to speak of a phase."""
 
@@ -53,26 +53,29 @@ def nearest_phase(
 ) -> Phase:
     """Which phase is a model in?
 
-    The predictor with the least sum of the two distances. Both sets count, since on training
-    chains alone 1-Gen and 1-Mem with the stationary read-out give nearly the same answers. The
-    rule and its two limits are ours (section 3 of the paper notes): the authors' own was not found.
+    The predictor with the least geometric mean of the two distances. Both sets count, since on
+    training chains alone 1-Gen and 1-Mem with the stationary read-out give nearly the same answers.
+    They count by ratio and not by sum: on new chains every memorising predictor, and the model that
+    does as it does, is sure of a wrong chain, and the size of their differences there says little.
+    For the same reason the limit on the distance holds on training chains alone. The rule is ours;
+    how the paper decides a phase was not found.
 
     Args:
         train: KL (nats) of the model to each predictor on training chains, by predictor.
         new: the same on new chains, with the same names.
-        farthest: largest distance that still makes a phase, in nats.
+        farthest: largest distance on training chains that still makes a phase, in nats.
         clearest: least ratio of the runner-up's distance to the nearest's.
 
     Returns:
         The phase, which is "mixed" when either limit is broken.
     """
-    total = {name: train[name] + new[name] for name in train}
-    nearest = min(total, key=total.__getitem__)
-    others = [name for name in total if PHASES[name] != PHASES[nearest]]
-    runner_up = min(others, key=total.__getitem__)
-    best = total[nearest]
-    margin = total[runner_up] / best if best > 0 else math.inf
-    return Phase(nearest, runner_up, best, margin, best > farthest or margin < clearest)
+    mean = {name: math.sqrt(max(train[name], 0.0) * max(new[name], 0.0)) for name in train}
+    nearest = min(mean, key=mean.__getitem__)
+    others = [name for name in mean if PHASES[name] != PHASES[nearest]]
+    runner_up = min(others, key=mean.__getitem__)
+    margin = mean[runner_up] / mean[nearest] if mean[nearest] > 0 else math.inf
+    distance = train[nearest]
+    return Phase(nearest, runner_up, distance, margin, distance > farthest or margin < clearest)
 
 
 def late_positions(length: int) -> range:

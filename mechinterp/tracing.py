@@ -21,6 +21,9 @@ PAIR_SEED = 1
 BUDGET = 0.05
 """KL (nats) that the pruned circuit may lose at the scored positions, the paper's procedure."""
 
+MEASURED_ON = 128
+"""Evaluation sequences behind the diagnostics, which score every candidate of each."""
+
 PRUNED_ON = 64
 """Examples that pruning runs on: it measures whole circuits hundreds of times."""
 
@@ -103,7 +106,7 @@ def trace(run: Run, step: int, options: Options, say: Say = lambda _: None) -> T
     pairs = Pairs(drawn.clean.to(options.device), drawn.corrupt.to(options.device))
     say("measuring the diagnostics")
     with torch.inference_mode():
-        diagnostics = task.diagnostics(model, options.examples, "full")
+        diagnostics = task.diagnostics(model, min(options.examples, MEASURED_ON), "full")
     say("testing mechanisms")
     findings = find_mechanisms(model, task, pairs, diagnostics, options.mechanism)
     parts = None if options.mechanism else _parts(model, task, pairs, options, say)

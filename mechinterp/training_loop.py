@@ -94,6 +94,7 @@ def train(
             f"n_ctx is {config.model.n_ctx}, the task's sequences need {task.n_tokens - 1}; "
             "raise --n-ctx"
         )
+    task.evaluation(config.training.eval_examples)  # refuses what the task cannot give
     model = build_model(config.model, task.d_vocab)
     zero = torch.zeros((), dtype=torch.float64)
     state = _State(model, make_optimizer(model, config.training), 0, zero, zero.clone())

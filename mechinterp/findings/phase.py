@@ -39,9 +39,8 @@ def phase_finding(
     """
     phase = task.phase(diagnostics)
     lines = [
-        f"Phase: {phase.name} (nearest to {PHASES[phase.nearest]}, KL {phase.distance:.3f} nats "
-        f"on training and new chains together; {phase.margin:.1f} times as far from "
-        f"{PHASES[phase.runner_up]})"
+        f"Phase: {phase.name} (nearest to {PHASES[phase.nearest]}, KL {phase.distance:.3f} nats on "
+        f"training chains; {phase.margin:.1f} times as far from {PHASES[phase.runner_up]})"
     ]
     distances = pd.DataFrame(
         [

@@ -63,10 +63,10 @@ class Task(Protocol):
         ...
 
     def pairs(self, n: int, generator: torch.Generator) -> Pairs:
-        """`n` clean sequences with corrupted partners."""
+        """`n` clean sequences with corrupted partners; the generator is advanced."""
         ...
 
-    def diagnostics(self, model: LogitsOf, n: int, detail: Detail) -> dict[str, Measure]:
+    def diagnostics(self, model: LogitsOf, n: int, detail: Detail = "quick") -> dict[str, Measure]:
         """The task's own measurements of a model on `n` evaluation sequences."""
         ...
 

@@ -65,10 +65,10 @@ def test_kl_to_predictors_is_from_the_predictor_and_over_late_positions() -> Non
     ],
 )
 def test_a_close_predictor_names_the_phase(name: str, phase: str) -> None:
-    found = nearest_phase(FAR | {name: 0.005}, FAR | {name: 0.015})
+    found = nearest_phase(FAR | {name: 0.005}, FAR | {name: 0.02})
     assert (found.nearest, found.name, found.mixed) == (name, phase, False)
-    assert found.distance == pytest.approx(0.02)
-    assert found.margin == pytest.approx(30.0)
+    assert found.distance == 0.005
+    assert found.margin == pytest.approx(30.0)  # 0.3 over the root of 0.005 * 0.02
 
 
 def test_both_sets_decide() -> None:
@@ -79,13 +79,21 @@ def test_both_sets_decide() -> None:
 
 
 def test_too_far_or_too_close_a_second_is_mixed() -> None:
-    assert nearest_phase(FAR | {"two_gen": 0.016}, FAR | {"two_gen": 0.016}).name == "mixed"
-    assert nearest_phase(FAR | {"two_gen": 0.014}, FAR | {"two_gen": 0.014}).name == "2-Gen"
+    assert nearest_phase(FAR | {"two_gen": 0.031}, FAR | {"two_gen": 0.001}).name == "mixed"
+    assert nearest_phase(FAR | {"two_gen": 0.029}, FAR | {"two_gen": 0.1}).name == "2-Gen"
     rival = FAR | {"two_gen": 0.010, "two_mem": 0.012}
     found = nearest_phase(rival, rival)
     assert (found.name, found.nearest, found.runner_up) == ("mixed", "two_gen", "two_mem")
     assert found.margin == pytest.approx(1.2)
     assert nearest_phase(rival, rival, clearest=1.1).name == "2-Gen"
+
+
+def test_memorisers_of_four_chains_are_told_apart_by_ratio() -> None:
+    # Off its chains a memoriser is far from every predictor; the sum of both sets would be a tie.
+    train = FAR | {"two_mem": 0.008, "one_mem_transition": 0.046}
+    new = FAR | {"two_mem": 0.172, "one_mem_transition": 0.158}
+    found = nearest_phase(train, new)
+    assert (found.name, found.runner_up) == ("2-Mem", "one_mem_transition")
 
 
 def test_the_two_readouts_of_one_mem_are_no_rivals() -> None:

@@ -115,6 +115,12 @@ def test_sequences_longer_than_n_ctx_are_refused_before_anything_is_written(tmp_
     assert not (tmp_path / "run").exists()
 
 
+def test_more_evaluation_examples_than_there_are_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(InputError, match="61 .*evaluation"):
+        train(_changed("training", eval_examples=61), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_markov_chains_train_too(tmp_path):
     config = RunConfig(
         MarkovChainsConfig(n_states=3, k="inf", length=12, held_out=4),

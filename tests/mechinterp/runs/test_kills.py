@@ -87,13 +87,15 @@ def test_killed_at_random_moments_again_and_again(growth, tmp_path, processes):
     kills = 0
     while not (run / f"step_{steps}").exists():
         kept = len(Run.open(run).steps) if run.exists() else 0
-        wanted = min(kept + chance.randrange(9), steps)
+        wanted = min(kept + chance.randrange(9), steps + 1)
         child = processes.start(lambda: growth.train(run, steps, resume=True, every=1))
-        while wanted and not (run / f"step_{wanted - 1}").exists():
+        while wanted and not (run / f"step_{wanted - 1}").exists() and processes.lives(child):
             time.sleep(0.0005)
         time.sleep(chance.uniform(0, 0.004))
         os.kill(child, signal.SIGKILL)
-        kills += processes.wait(child) == -signal.SIGKILL
+        code = processes.wait(child)
+        assert code in (0, -signal.SIGKILL)
+        kills += code != 0
         assert is_consistent(run)
     growth.train(run, steps, resume=True, every=1)
     assert kills >= 10
