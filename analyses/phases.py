@@ -43,7 +43,7 @@ def answer(request: Phases) -> Answer:
     def measure(model: Any) -> pd.DataFrame:
         return pd.DataFrame([distance_row(distances(model, config, request.examples))])
 
-    options = {"examples": request.examples}
+    options = {"examples": request.examples, "farthest": FARTHEST, "clearest": CLEAREST}
     table = measure_checkpoints(run, steps, "phases-1", options, measure, request.quiet)
     log = log_phases(run)
     sources = {"checkpoints": table} | ({"log": log} if len(log) >= MIN_CHECKPOINTS else {})
@@ -57,10 +57,7 @@ def answer(request: Phases) -> Answer:
         summary=tuple(_summary(run, tables)),
         tables=tables,
         figures=_figures(tables),
-        provenance={
-            **read_from(run, steps),
-            "options": {**options, "farthest": FARTHEST, "clearest": CLEAREST},
-        },
+        provenance={**read_from(run, steps), "options": options},
     )
 
 
@@ -179,7 +176,7 @@ def phase_figure(table: pd.DataFrame, theme: Theme = LIGHT) -> go.Figure:
         table,
         [Line("distance", label)],
         title="Phase at each checkpoint",
-        unit="nats, training plus new chains",
+        unit="nats, on training chains",
         levels={"limit of a phase": FARTHEST},
         log=True,
         theme=theme,

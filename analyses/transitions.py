@@ -17,9 +17,13 @@ RISE = 2.0
 
 
 def phase_distance(table: pd.DataFrame, phase: str) -> pd.Series:
-    """Distance to a phase: train plus new, to its nearest predictor (nats)."""
+    """Distance to the nearest predictor of a phase: geometric mean of both sets of chains (nats).
+
+    The mean that `mechinterp.nearest_predictor.nearest_phase` compares.
+    """
     names = [n for n, p in PHASES.items() if p == phase and f"{n}_train" in table.columns]
-    return pd.concat([table[f"{n}_train"] + table[f"{n}_new"] for n in names], axis=1).min(axis=1)
+    means = [(table[f"{n}_train"] * table[f"{n}_new"]).clip(lower=0.0) ** 0.5 for n in names]
+    return pd.concat(means, axis=1).min(axis=1)
 
 
 def spells(table: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -60,7 +61,7 @@ def in_order(
     return logits.index_select(1, torch.tensor(order, device=logits.device))
 
 
-def check_circuit(name: str, circuit: Circuit, model: object) -> None:
+def check_circuit(name: str, circuit: Any, model: Any) -> None:
     """Raises InputError when a circuit belongs to a model of another shape.
 
     Args:

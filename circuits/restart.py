@@ -1,9 +1,9 @@
 """One recorded forward pass, and the rest of a pass started again from any point of it.
 
 An intervention in layer 3 leaves layers 0 to 2 as they were. So the clean pass is recorded once,
-and every intervention computes only what comes after it, at the scored positions alone where nothing else is
-read: in plain tensors where the model carries no hook and is of a kind that they know, and through
-TransformerLens's own blocks, with all their hooks, otherwise.
+and every intervention computes only what comes after it, at the scored positions alone where
+nothing else is read: in plain tensors where the model carries no hook and is of a kind that they
+know, and through TransformerLens's own blocks, with all their hooks, otherwise.
 """
 
 from collections.abc import Callable, Sequence

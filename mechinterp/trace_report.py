@@ -1,6 +1,7 @@
 """A trace for people: tables on the terminal, one page of figures, one JSON file."""
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,9 @@ from mechinterp.tracing import BUDGET, Options, Parts, Traced, trace
 
 BAR = 24
 """Characters of the longest bar."""
+
+WIDTH = 108
+"""Columns where the output is not a terminal, so that a file always looks the same."""
 
 
 def trace_and_report(request: Trace) -> None:
@@ -48,7 +52,7 @@ def trace_and_report(request: Trace) -> None:
     if request.json:
         replace_file(request.json, json.dumps(as_json(traced), indent=1).encode())
     if not request.quiet:
-        report(traced, Console(), request.top)
+        report(traced, Console(width=None if sys.stdout.isatty() else WIDTH), request.top)
         for file in (page, request.json):
             if file is not None:
                 print(f"wrote {file}")

@@ -23,7 +23,10 @@ from mechinterp.runs import RunWriter
 from mechinterp.schedule import checkpoint_steps
 from mechinterp.tasks import Task, make_task
 
-Report = Callable[[int, dict[str, float]], None]
+Row = dict[str, int | float]
+"""One row of metrics: the step, the mean training loss, and each diagnostic with its error."""
+
+Report = Callable[[int, Row], None]
 """Called with the step and the newest row of metrics."""
 
 
@@ -166,9 +169,9 @@ def _update(
     state.step += 1
 
 
-def _measure(state: _State, task: Task, training: TrainingConfig) -> dict[str, float]:
+def _measure(state: _State, task: Task, training: TrainingConfig) -> Row:
     """One row of metrics: the mean training loss since the last row, and the quick diagnostics."""
-    row: dict[str, float] = {"step": state.step}
+    row: Row = {"step": state.step}
     if state.loss_count > 0:
         row["train_loss"] = (state.loss_sum / state.loss_count).item()
         if not torch.isfinite(state.loss_sum):

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from circuits.errors import InputError
 from mechinterp.config import RunConfig
-from mechinterp.training_loop import train
+from mechinterp.training_loop import Row, train
 
 SHOWN = ("train_loss", "candidate_loss", "z_gap", "loss_new")
 """Metrics worth a place beside the bar, in order, where the task has them."""
@@ -37,7 +37,7 @@ def run_training(
         print(f"run {path.name}: {config.training.steps} steps, {minutes:.1f} min, in {path}")
 
 
-def _summary(row: dict[str, float]) -> str:
+def _summary(row: Row) -> str:
     return "  ".join(f"{name} {row[name]:.3f}" for name in SHOWN if name in row)
 
 
@@ -64,7 +64,7 @@ class _bar:
     def __exit__(self, *exc: object) -> None:
         self._progress.stop()
 
-    def __call__(self, step: int, row: dict[str, float]) -> None:
+    def __call__(self, step: int, row: Row) -> None:
         now = time.monotonic()
         self._first = self._first or (now, step)
         speed = (step - self._first[1]) / max(now - self._first[0], 1e-9)
@@ -83,7 +83,7 @@ class _lines:
     def __exit__(self, *exc: object) -> None:
         pass
 
-    def __call__(self, step: int, row: dict[str, float]) -> None:
+    def __call__(self, step: int, row: Row) -> None:
         if not self._quiet and (time.monotonic() - self._last > 20 or step == self._steps):
             self._last = time.monotonic()
             print(f"step {step}/{self._steps}  {_summary(row)}", file=sys.stderr, flush=True)

@@ -124,7 +124,7 @@ def _mean_slopes(model: SymmetricAttention, sample: ChainSample) -> dict[str, fl
 
 def _row(
     step: int, descent: Descent, model: SymmetricAttention, slope: dict[str, float], least: float
-) -> dict[str, float]:
+) -> dict[str, float | int]:
     return {
         "step": step,
         "time": step * descent.learning_rate,

@@ -1,4 +1,4 @@
-"""Small random models of every supported kind, with biases everywhere and effects that are large."""
+"""Small random models of every supported kind, biases everywhere, with effects that are large."""
 
 import warnings
 from typing import Any

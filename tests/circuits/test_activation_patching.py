@@ -58,6 +58,16 @@ def test_agrees_with_transformer_lens_in_blocks_of_other_forms(name):
         torch.testing.assert_close(grid, wanted.double(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("scored", [(3, 5), (5, 2, 4), (0,)])
+def test_a_model_with_hooks_takes_another_way_to_the_same_numbers(stream, scored):
+    model = tiny_model()
+    plain = patch_effects(model, CLEAN, CORRUPT, "kl", stream, scored=scored)
+    model.add_hook("blocks.1.hook_resid_post", lambda x, hook: x)
+    hooked = patch_effects(model, CLEAN, CORRUPT, "kl", stream, scored=scored)
+    torch.testing.assert_close(plain.per_example, hooked.per_example, rtol=0, atol=1e-10)
+
+
 def test_chunks_change_nothing(monkeypatch):
     model = tiny_model()
     whole = patch_effects(model, CLEAN, CORRUPT, loss, "mlp_out", scored=SCORED).per_example

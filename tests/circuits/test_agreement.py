@@ -15,7 +15,7 @@ GRAPH = Graph(2, 2)
 NAMES = [edge.name for edge in GRAPH.edges]
 
 
-def scores(seed, n=len(NAMES)):
+def scores(seed, n=46):
     generator = torch.Generator().manual_seed(seed)
     return dict(zip(NAMES[:n], torch.randn(n, generator=generator).tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""Circuits run by adding up what is kept, against TransformerLens hooks that take out what is cut."""
+"""Circuits run by adding up what is kept, against TransformerLens hooks that remove what is cut."""
 
 import pytest
 import torch

@@ -55,9 +55,9 @@ def test_edges_of_a_model_are_those_of_the_definition(config):
 
 def test_nodes_write_and_readers_read_in_causal_order():
     graph = Graph(2, 2)
-    assert [n.name for n in graph.nodes] == "embed L0H0 L0H1 M0 L1H0 L1H1 M1".split()
+    assert [n.name for n in graph.nodes] == ["embed", "L0H0", "L0H1", "M0", "L1H0", "L1H1", "M1"]
     assert [r.name for r in graph.readers][:7] == (
-        "L0H0.q L0H0.k L0H0.v L0H1.q L0H1.k L0H1.v M0".split()
+        ["L0H0.q", "L0H0.k", "L0H0.v", "L0H1.q", "L0H1.k", "L0H1.v", "M0"]
     )
     assert graph.readers[-1].name == "logits"
 
@@ -85,7 +85,7 @@ def test_selecting_edges_refuses_repeats_and_bare_strings():
 
 def test_unknown_granularity_names_the_known_ones():
     with pytest.raises(InputError, match=r"'heads' is not known.*'layer-qkv'"):
-        Graph(2, 2, granularity="heads")  # type: ignore[arg-type]
+        Graph(2, 2, granularity="heads")
 
 
 def test_graph_of_something_else_is_refused():
@@ -127,7 +127,9 @@ def test_json_round_trip():
     assert json.loads(circuit.to_json())["edges"] == ["embed->L0H1.k", "M1->logits"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"edges": []}', '{"graph": {"layers": 1}, "edges": []}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"edges": []}', '{"graph": {"layers": 1}, "edges": []}']
+)
 def test_broken_json_is_one_clear_error(text):
     with pytest.raises(InputError, match=r"circuit JSON must be|does not describe a graph"):
         Circuit.from_json(text)

@@ -77,6 +77,10 @@ def test_every_head_agrees_with_a_loop_of_hooks_in_every_architecture(name):
     # TransformerLens keeps its ALiBi table in float32, whatever the model's dtype.
     tolerance = 1e-7 if name == "alibi" else 1e-10
     torch.testing.assert_close(result.per_example, slow, rtol=0, atol=tolerance)
+    # With a hook on the model, TransformerLens's own blocks are run in place of plain tensors.
+    model.add_hook("blocks.0.hook_resid_post", lambda x, hook: x)
+    hooked = head_effects(model, CLEAN, target_loss, scored=SCORED)
+    torch.testing.assert_close(hooked.per_example, slow, rtol=0, atol=tolerance)
     assert slow.abs().mean() > 1e-3
     # The control: the same numbers under the wrong heads do not agree.
     if len(heads) > 1:

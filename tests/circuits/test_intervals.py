@@ -65,4 +65,4 @@ def test_bad_input():
     with pytest.raises(InputError, match="no examples"):
         mean_interval(torch.zeros(3, 0))
     with pytest.raises(InputError, match="between 0 and 1"):
-        mean_interval(torch.zeros(3), level=95)
+        mean_interval(torch.zeros(3), level=95.0)

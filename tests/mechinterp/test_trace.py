@@ -32,9 +32,9 @@ def test_the_json_holds_every_head_and_edge_and_what_decided_them(traced, tiny_r
     assert all(row["low"] <= row["effect"] <= row["high"] for row in body["edges"])
     assert set(body["circuit"]["edges"]) <= {edge.name for edge in graph.edges}
     assert body["reference_lines"]["ln_k"] == pytest.approx(math.log(3))
-    assert body["options"] == {
-        "ablation": "zero", "granularity": "head", "examples": 16, "device": "cpu"
-    }  # fmt: skip
+    asked = {"ablation": "zero", "granularity": "head", "examples": 16, "device": "cpu"}
+    assert body["options"] == asked | {"mechanism": None}
+    assert body["mechanisms"]["selector"]["tables"]["selector"][0]["head"] == "L0H0"
     for part in ("heads", "edges"):
         assert {"torch", "transformer_lens", "dtype", "batch_sha256", "weight_processing"} <= set(
             body["provenance"][part]
@@ -71,6 +71,15 @@ def test_markov_chains_are_traced_under_every_ablation(tiny_runs, tmp_path, abla
     assert len(json.loads(out.read_text())["edges"]) == 15
 
 
+def test_one_mechanism_is_run_alone(tiny_runs, tmp_path):
+    out = tmp_path / "t.json"
+    argv = ["--run", "chains", "--ckpt", "last", "--mechanism", "phase", "--quiet"]
+    assert _main(tiny_runs, *argv, "--json", str(out), "--html", str(tmp_path / "t.html")) == 0
+    body = json.loads(out.read_text())
+    assert list(body["mechanisms"]) == ["phase"]
+    assert "edges" not in body
+
+
 def _fails(capsys, words, folder, *argv):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     assert _main(folder, *argv) == 2
@@ -90,6 +99,7 @@ def _fails(capsys, words, folder, *argv):
         (["--run", "lookup", "--ckpt", "last", "--examples", "1"], ["examples is 1"]),
         (["--run", "lookup", "--ckpt", "last", "--examples", "1000"], ["1000", "120"]),
         (["--run", "lookup", "--ckpt", "last", "--top", "-1"], ["top is -1"]),
+        (["--run", "lookup", "--ckpt", "last", "--mechanism", "phase"], ["'phase'", "selector"]),
         (["--run", "lookup", "--ckpt", "last", "--device", "warp"], ["'warp'", "use cpu"]),
         (["--run", "lookup", "--ckpt", "last", "--html", "/proc/x/y.html"], ["/proc/x"]),
         (["--run", "lookup", "--ckpt", "/nowhere/step_1"], ["/nowhere/step_1"]),
