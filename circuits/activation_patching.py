@@ -44,8 +44,8 @@ class PatchEffects:
 
     def grid(self) -> pd.DataFrame:
         """The mean effects as a frame for a heat map: layers by positions, or layers by heads."""
-        column = "head" if self.table["pos"].isna().all() else "pos"
         table = self.table
+        column = "head" if bool(table["pos"].isna().to_numpy().all()) else "pos"
         if column == "head":
             table = table.assign(head=[f"H{str(name).partition('H')[2]}" for name in table["head"]])
         grid = table.pivot(index="layer", columns=column, values="effect").astype(float)

@@ -47,7 +47,7 @@ def edge_gradients(
     metric: Metric,
     *,
     corrupt: Int[Tensor, "batch pos"] | None = None,
-    method: Method = "eap-ig-inputs",
+    method: Method | str = "eap-ig-inputs",
     steps: int = 30,
     ablation: Ablation = "patch",
     scored: Sequence[int] | None = None,

@@ -131,7 +131,7 @@ def _writes(
     recording = record(model, tokens, read, streams)
     where = list(read)
     embed = recording["resid_pre"][0][:, where]
-    constant = sum(block.attn.b_O for block in model.blocks)
+    constant = torch.stack([block.attn.b_O for block in model.blocks]).sum(0)
     names = [BIAS, "embed"]
     writes = [constant.to(embed.dtype).expand_as(embed), embed]
     for layer, block in enumerate(model.blocks):

@@ -58,7 +58,7 @@ def prune(
     scored: Sequence[int] | None = None,
     granularity: Granularity = "head",
     attention_mask: Int[Tensor, "batch pos"] | None = None,
-    order: Order = "rounds",
+    order: Order | str = "rounds",
     rounds: int = 8,
     start: Circuit | None = None,
     seed: int = 0,

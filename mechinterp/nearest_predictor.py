@@ -105,7 +105,7 @@ def kl_to_predictors(
     """How far are a model's predictions from those of each Bayes predictor?
 
     KL(predictor || model), the mean over positions that have seen at least a quarter of the
-    sequence (section 3 of the paper notes).
+    sequence.
 
     Args:
         log_probs: the model's log-probabilities, at the positions that have a target: all but

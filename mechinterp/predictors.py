@@ -10,9 +10,9 @@ chains), and either counts states (1-point) or transitions (2-point):
 - `two_mem`   2-Mem: recognises the chain by everything seen; no predictor does better on it.
 
 At position p each gives log-probabilities (nats) of state p + 1 from states 0..p. Everything is
-exact, vectorised over sequences and positions, in float64; the definitions are those of section 3
-of the paper notes on "Distinct mechanisms underlying in-context learning in transformers"
-(arXiv 2604.12151), where 1-Gen's smoothing is ours.
+exact, vectorised over sequences and positions, in float64. The four algorithms are those of
+"Distinct mechanisms underlying in-context learning in transformers" (arXiv 2604.12151); 1-Gen's
+smoothing is ours.
 """
 
 import torch.nn.functional as F

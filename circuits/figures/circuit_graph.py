@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -88,8 +89,8 @@ def circuit_figure(
     mentioned = {node for source, target, _ in ends.values() for node in (source, target)}
     places = node_places(mentioned if nodes is None else nodes)
     _check_known(mentioned, places)
-    bound = float(table["effect"].abs().max()) if limit is None else limit
-    scale = _Scale(bound if math.isfinite(bound) else 0.0, unit, theme)
+    sizes = [abs(float(effect)) for effect in table["effect"]]
+    scale = _Scale(max(sizes, default=0.0) if limit is None else limit, unit, theme)
     drawn = strongest(table, threshold=threshold, top=top)
     columns = [drawn[name].tolist() for name in _COLUMNS]
     traces = [_edge_trace(_Line(*row), places, scale) for row in zip(*columns, strict=True)]
@@ -120,10 +121,10 @@ def strongest(
     """
     if threshold < 0 or (top is not None and top < 0):
         raise InputError(f"threshold={threshold} and top={top} were given; both must be 0 or more")
-    order = table["effect"].abs().sort_values(ascending=False, kind="stable").index
-    ranked = table.loc[order]
-    ranked = ranked[ranked["effect"].abs() >= threshold]
-    return ranked.head(len(ranked) if top is None else top).iloc[::-1]
+    sizes = table["effect"].abs().to_numpy(dtype=float)
+    order = np.argsort(-sizes, kind="stable")
+    kept = order[sizes[order] >= threshold][:top]
+    return table.iloc[kept[::-1]]
 
 
 def _check_table(table: pd.DataFrame) -> None:

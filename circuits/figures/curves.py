@@ -123,7 +123,7 @@ def onset_figure(
         if onset is not None and not pd.isna(onset):
             star = {"symbol": "star", "size": 13, "color": colour}
             figure.add_scatter(
-                x=[int(onset)], y=[value[steps.index(onset)]], mode="markers", marker=star,
+                x=[int(onset)], y=[value[steps.index(float(onset))]], mode="markers", marker=star,
                 hovertemplate=f"{visible_text(signal)}: onset %{{x}}<extra></extra>",
                 showlegend=False, legendgroup=signal,
             )  # fmt: skip
@@ -150,7 +150,7 @@ def _draw(
 
 
 def _numbers(table: pd.DataFrame, column: str) -> list[float]:
-    return table[column].to_numpy().tolist()
+    return table[column].to_numpy(dtype=float).tolist()
 
 
 def _finished(figure: go.Figure, x: str, title: str, unit: str, theme: Theme) -> go.Figure:

@@ -144,7 +144,7 @@ def law_table(table: pd.DataFrame) -> pd.DataFrame:
 
 def _fit(
     x: np.ndarray, tau: np.ndarray, sample: np.ndarray, length: np.ndarray
-) -> dict[str, float]:
+) -> dict[str, float | int]:
     log_x, log_tau = np.log(x), np.log(tau)
     exponents = [
         np.polyfit(log_x[sample == s], log_tau[sample == s], 1)[0]
@@ -167,7 +167,7 @@ def _fit(
     }
 
 
-def _cliff_row(sample: ChainSample, study: CliffStudy) -> dict[str, float]:
+def _cliff_row(sample: ChainSample, study: CliffStudy) -> dict[str, float | int | bool]:
     path = descend(
         sample,
         Descent(

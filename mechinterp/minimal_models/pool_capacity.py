@@ -192,10 +192,10 @@ def capacity(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _first_failure(ks: Sequence[float], kept: Sequence[bool]) -> tuple[float, float]:
+def _first_failure(ks: Sequence[float | int], kept: Sequence[bool]) -> tuple[float, float]:
     last = 0.0
     for k, good in zip(ks, kept, strict=True):
         if not good:
-            return last, k
-        last = k
+            return last, float(k)
+        last = float(k)
     return last, math.inf

@@ -83,10 +83,10 @@ def finite_differences(
     def at(beta: float, delta: float) -> Float[Tensor, " chain"]:
         return losses(replace(origin, beta=beta * step, delta=delta * step), sample)
 
-    mixed = at(1, 1) - at(1, -1) - at(-1, 1) + at(-1, -1)
+    mixed = at(1.0, 1.0) - at(1.0, -1.0) - at(-1.0, 1.0) + at(-1.0, -1.0)
     return Biases(
-        measure((at(-1, 0) - at(1, 0)) / (2 * step)),
-        measure((at(0, -1) - at(0, 1)) / (2 * step)),
+        measure((at(-1.0, 0.0) - at(1.0, 0.0)) / (2 * step)),
+        measure((at(0.0, -1.0) - at(0.0, 1.0)) / (2 * step)),
         measure(-mixed / (4 * step**2)),
     )
 
@@ -94,10 +94,10 @@ def finite_differences(
 def closed_form_c_beta(n_states: int, length: int) -> float:
     """What does the notes' closed form give for c_beta?
 
-    ((C - 1) / (C (C + 1))) ln N / N, for Dirichlet(1) rows and mu = alpha = 0. It keeps the previous
-    state alone, and of its share the leading logarithm. What it leaves out is of order 1 / N, hence
-    smaller by no more than ln N: with 5 or 10 states the measured value is about half of it at
-    N = 100 and 0.6 to 0.7 of it at N = 800, so at any practical length it is an upper bound and not
+    ((C - 1) / (C (C + 1))) ln N / N, for Dirichlet(1) rows and mu = alpha = 0. It keeps the
+    previous state alone, and of its share the leading logarithm. What it leaves out is of order
+    1 / N, hence smaller by no more than ln N: with 5 or 10 states measured values are about half of
+    it at N = 100 and 0.6 to 0.7 of it at N = 800, so at any practical length it is an upper bound and not
     an estimate. What settles sooner, from N of about 200, is the growth of N c_beta with ln N:
     compare `log_growth` with `log_coefficient`.
 

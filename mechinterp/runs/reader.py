@@ -12,9 +12,8 @@ import pandas as pd
 from torch import Tensor
 
 from circuits.errors import InputError
-from mechinterp.config import ModelConfig, RunConfig
+from mechinterp.config import RunConfig
 from mechinterp.runs.checkpoint import LazyWeights
-from mechinterp.runs.header import layout
 from mechinterp.runs.locate import find_run, is_run
 from mechinterp.runs.manifest import (
     MANIFEST,
@@ -25,15 +24,13 @@ from mechinterp.runs.manifest import (
     steps_of,
 )
 from mechinterp.runs.metrics_log import METRICS, read_rows
+from mechinterp.runs.oversize import refuse_oversize
 from mechinterp.runs.record import read_record
 
 if TYPE_CHECKING:
     import transformer_lens
 
     import mechinterp.tasks.base
-
-_LARGEST_MASK = 2**30
-"""TransformerLens makes a mask of n_ctx by n_ctx bytes for every layer; more is refused."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,25 +131,11 @@ class Run:
 
         weights = self.weights(step)
         try:
-            self._check_size(step)
+            refuse_oversize(self.config.model, step_directory(self.path, step) / MODEL)
             model = build_model(self.config.model, self.task().d_vocab)
             return load_weights(model, weights)
         except InputError as error:
             raise InputError(f"{self.name} step_{step}: {error}") from None
-
-    def _check_size(self, step: int) -> None:
-        """Refuses a configuration far larger than the weights, before any of it is allocated."""
-        stored = sum(
-            _numel(entry) for entry in layout(step_directory(self.path, step) / MODEL).values()
-        )
-        described = _n_params(self.config.model)
-        if described > 10 * stored + 10**7:
-            raise InputError(
-                f"the weights do not fit the configuration: it describes {described:.3g} "
-                f"parameters, the checkpoint holds {stored:.3g}"
-            )
-        if self.config.model.n_ctx**2 > _LARGEST_MASK:
-            raise InputError(f"n_ctx is {self.config.model.n_ctx}; at most 32768 can be loaded")
 
     def metrics(self) -> pd.DataFrame:
         """Gives the metrics, a row for each logged step in order, a column for each quantity.
@@ -206,19 +189,3 @@ def open_checkpoint(
 
 def _range(steps: list[int]) -> str:
     return f"{len(steps)} checkpoints from step {steps[0]} to {steps[-1]}"
-
-
-def _numel(entry: str) -> int:
-    shape = entry[entry.index("[") + 1 : -1]
-    numel = 1
-    for size in shape.split(",") if shape else []:
-        numel *= int(size)
-    return numel
-
-
-def _n_params(config: ModelConfig) -> int:
-    """About how many parameters a configuration describes, without its token embeddings."""
-    d_head = config.d_head or config.d_model // config.n_heads
-    d_mlp = 0 if config.attn_only else config.d_mlp or 4 * config.d_model
-    layer = config.d_model * (4 * config.n_heads * d_head + 2 * d_mlp)
-    return config.n_layers * (layer + config.n_heads * d_head) + config.n_ctx * config.d_model

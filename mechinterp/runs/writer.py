@@ -7,26 +7,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from circuits.errors import InputError
 from mechinterp.config import RunConfig
-from mechinterp.runs.atomic import (
-    new_directory,
-    plain_errors,
-    remove_directory,
-    remove_stray,
-    replace_file,
-    strays,
-    write_durably,
-)
+from mechinterp.runs.atomic import new_directory, plain_errors, remove_directory
 from mechinterp.runs.checkpoint import read_whole, write_checkpoint
-from mechinterp.runs.locate import RECORD, is_run
+from mechinterp.runs.locate import is_run
 from mechinterp.runs.lock import RunLock
 from mechinterp.runs.manifest import MODEL, RESUME, Seal, read_manifest, step_directory, steps_of
 from mechinterp.runs.metrics_log import METRICS, MetricsLog
-from mechinterp.runs.record import differences, new_record, read_record, record_bytes
+from mechinterp.runs.opening import check_same, create, take_up
 from mechinterp.runs.tensor_bytes import encode
 
 KEPT_RESUME = 2
@@ -78,10 +69,10 @@ class RunWriter:
         """
         path = Path(os.path.abspath(path))
         if not is_run(path):
-            lock = _create(path, config, n_params, command)
+            lock = create(path, config, n_params, command)
         elif resume:
             # Before the lock is taken, so that a refusal leaves no trace; and again afterwards.
-            _check_same(path, config, n_params)
+            check_same(path, config, n_params)
             lock = RunLock.acquire(path)
         else:
             raise InputError(
@@ -89,7 +80,7 @@ class RunWriter:
                 "choose another --run"
             )
         try:
-            notes = _take_up(path, config, n_params, command)
+            notes = take_up(path, config, n_params, command)
             writer = cls(path, lock, MetricsLog(path / METRICS))
         except BaseException:
             lock.release(path)
@@ -229,63 +220,3 @@ class RunWriter:
             spare = step_directory(self.path, self._resumable.pop(0)) / RESUME
             with plain_errors("remove", spare):
                 spare.unlink(missing_ok=True)
-
-
-def _create(path: Path, config: RunConfig, n_params: int, command: str) -> RunLock:
-    """Makes the directory of a new run, locked from the first instant it can be seen."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"{path} exists and is not a run; choose another --run")
-    record = new_record(config, n_params, command, torch.get_num_threads())
-    with plain_errors("create", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    lock: RunLock | None = None
-    try:
-        with new_directory(path) as directory:
-            lock = RunLock.acquire(directory)
-            write_durably(directory / RECORD, record_bytes(record))
-    except BaseException as error:
-        if lock is not None:
-            lock.release(path)
-        if isinstance(error, InputError) and is_run(path):
-            raise InputError(
-                f"run {path.name} was made by another process at this moment; choose another --run"
-            ) from None
-        raise
-    return lock
-
-
-def _take_up(path: Path, config: RunConfig, n_params: int, command: str) -> list[str]:
-    """Checks that an existing run is the one asked for, and clears what a kill left behind."""
-    _check_same(path, config, n_params)
-    known, record = read_record(path)
-    for stray in strays(path):
-        remove_stray(stray)
-    if known.training.steps != config.training.steps:
-        extended = new_record(config, n_params, command, record["threads"])
-        replace_file(path / RECORD, record_bytes({**extended, "created": record["created"]}))
-    threads = torch.get_num_threads()
-    if record["threads"] != threads:
-        return [
-            f"run {path.name} was started with {record['threads']} threads and goes on with "
-            f"{threads}: the last bits of its weights may differ from an uninterrupted run's"
-        ]
-    return []
-
-
-def _check_same(path: Path, config: RunConfig, n_params: int) -> None:
-    known, record = read_record(path)
-    changed = differences(known, config)
-    longer = config.training.steps > known.training.steps
-    if longer and config.training.lr_schedule == "constant":
-        changed.pop("training.steps")
-    if changed:
-        shown = ", ".join(f"{k} {old!r} -> {new!r}" for k, (old, new) in changed.items())
-        raise InputError(
-            f"run {path.name} was made with another configuration ({shown}); resume it with the "
-            "same one, or choose another --run"
-        )
-    if record["n_params"] != n_params:
-        raise InputError(
-            f"run {path.name} has {record['n_params']} parameters, this model has {n_params}; it "
-            "was made with another version of the code"
-        )

@@ -189,8 +189,8 @@ class MarkovChains:
     def predictor_gaps(self, n: int = 1024) -> dict[str, float]:
         """How far from the truth is each Bayes predictor?
 
-        KL(true row || predictor) in nats, at positions that have seen a quarter of the sequence:
-        the table of section 3 of the paper notes. Where `one_mem_transition` crosses `two_gen` as
+        KL(true row || predictor) in nats, at positions that have seen a quarter of the sequence.
+        Where `one_mem_transition` crosses `two_gen` as
         K grows lies the static rival of K1*.
 
         Args:

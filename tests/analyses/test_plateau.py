@@ -1,6 +1,6 @@
 import json
 import math
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from analyses.catalogue import Plateau
 from analyses.plateau import MEASURES, plateau_tables, plateau_verdict
 from analyses.plateau_level import knowledge_share, onset_table, verdict
 from circuits.errors import InputError
-from mechinterp.config import MarginalsConfig
+from mechinterp.config import MarginalsConfig, RunConfig
 from mechinterp.runs import Run
 from mechinterp.tasks import make_task
 
@@ -126,10 +126,9 @@ def test_wrong_runs_are_refused_with_what_is_needed(tiny_runs):
 
 
 def test_a_variant_without_a_plateau_is_refused():
-    task = MarginalsConfig(variant="b_to_a")
-    run = SimpleNamespace(name="plain", config=SimpleNamespace(task=task))
+    run = Run(Path("plain"), RunConfig(MarginalsConfig(variant="b_to_a")), {})
     with pytest.raises(InputError, match=r"plain has variant=b_to_a, k=20"):
-        plateau.check_marginals.__wrapped__(run, "plateau")  # any object with a configuration
+        plateau.check_marginals(run, "plateau")
 
 
 def test_a_log_without_its_measures_is_refused(tiny_runs, monkeypatch):

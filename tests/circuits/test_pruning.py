@@ -232,7 +232,6 @@ def test_top_circuit_takes_the_largest_effects():
         ({"start": Circuit.of(Graph(1, 1))}, "start belongs to a model of another shape"),
         ({"start": Circuit.of(Graph(2, 2), [])}, "start has an excess of .* beyond the budget"),
         ({"metric": "k"}, "metric='k' is not known"),
-        ({"ablation": "none"}, "ablation='none' is not known"),
     ],
 )
 def test_bad_input_is_named(model, kwargs, message):

@@ -9,7 +9,7 @@ import torch
 from circuits.errors import InputError
 from circuits.onset import onsets, selector_series
 from circuits.selector_head import selector_evidence
-from circuits.selector_signals import SIGNALS, chance_of_differing
+from circuits.selector_signals import SIGNALS, chance_of_differing, head_values
 from tests.circuits.known_circuits import SHARP, selector_lookup
 from tests.circuits.models import tiny_model
 
@@ -239,6 +239,15 @@ def test_every_signal_has_a_second_route_on_a_random_model():
                 hook = (f"blocks.{layer}.attn.hook_attn_scores", cut)
                 effect = loss(model.run_with_hooks(clean, fwd_hooks=[hook])) - base
                 torch.testing.assert_close(mine[name], effect)
+
+
+def test_grouped_values_are_those_that_each_query_head_reads():
+    model = tiny_model(n_heads=4, n_key_value_heads=2, d_head=4).requires_grad_(False)
+    tokens = torch.randint(0, 11, (3, 7), generator=torch.Generator().manual_seed(0))
+    _, cache = model.run_with_cache(tokens)
+    for layer, values in enumerate(head_values(model, tokens)):
+        z = torch.einsum("bhqk,bkhd->bqhd", cache["pattern", layer], values)
+        torch.testing.assert_close(z, cache["z", layer])
 
 
 def test_copying_is_the_share_of_variance_that_a_fresh_selector_explains():

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -24,7 +26,7 @@ def as_written(weights: Weights, x: list[int]) -> torch.Tensor:
     """The three equations of section 6b at the last position, on concatenated one-hot vectors."""
     one_hot = torch.eye(3)
     codes = []
-    for before, now in zip(x, x[1:], strict=False):
+    for before, now in pairwise(x):
         pair = torch.cat([one_hot[before], one_hot[now]])
         hidden = torch.relu(pair @ weights["W_pair"] + weights["b_pair"])
         codes.append(hidden @ weights["W_code"] + weights["b_code"])

@@ -87,9 +87,9 @@ def test_strong_attention_tends_to_two_gen_and_no_attention_does_not():
         for name, strength in (("strong", 60.0), ("none", 0.0)):
             log_p = predict(SymmetricAttention(strength, strength), part).log()
             kl = (target.exp() * (target - log_p)).sum(-1)
-            gaps[name, length] = kl.median().item()
-    assert gaps["strong", 800] < 1e-3 < gaps["strong", 100] < 0.02
-    assert gaps["none", 800] > 0.05
+            gaps[name, length] = kl.mean().item()
+    assert gaps["strong", 800] < 1e-3 < gaps["strong", 100] < 0.03
+    assert gaps["none", 800] > gaps["none", 100] > 0.1
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -69,7 +69,7 @@ def test_taking_c_beta_away_holds_the_model_on_the_plateau(sample: ChainSample, 
 
 
 def test_with_mixed_values_either_bias_leads_to_the_cliff_but_later(sample: ChainSample):
-    start = Descent(learning_rate=4.0, steps=400, start=SymmetricAttention(mu=0.5))
+    start = Descent(learning_rate=6.0, steps=200, start=SymmetricAttention(mu=0.5))
     summary, _ = removal_table(sample, start)
     rows = summary.set_index("removed")
     assert rows.loc["c_beta", "tau"] > 1.3 * rows.loc["none", "tau"]

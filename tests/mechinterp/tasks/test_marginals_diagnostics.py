@@ -341,7 +341,7 @@ def test_measures_that_make_no_sense_are_left_out(changes, names):
 
 def test_reference_lines_of_the_paper_scale():
     lines = Marginals(MarginalsConfig()).reference_lines()
-    # Worked out in the notes on the paper for k = 20.
+    # Worked out by hand for k = 20.
     assert lines["ln_k"] == pytest.approx(2.9957, abs=1e-4)
     assert lines["ln_36"] == pytest.approx(3.5835, abs=1e-4)
     assert lines["ignorant_target_ce"] == pytest.approx(2.867, abs=1e-3)

@@ -247,11 +247,11 @@ def test_reference_lines_are_in_order() -> None:
 
 
 TABLE = {
-    # C, N, K: KL(truth || predictor) of section 3 of the paper notes, then how far ours may be.
+    # C, N, K: KL(truth || predictor) from an independent computation, then how far ours may be.
     # Four chains differ much from another four (about 0.04 for 1-Gen and 0.03 for 1-Mem on
     # training chains, 0.10 and 0.06 for 1-Mem and 2-Mem on new ones): the limits are 3 of those,
-    # over the square root of the four sets of chains that are averaged, plus as much for the notes'
-    # own draw. With 64 chains only the notes' rounding and their held-out chains are left.
+    # over the square root of the four sets of chains that are averaged, plus as much for the
+    # other computation's own draw. With 64 chains only its rounding and held-out chains are left.
     (5, 64, 4): ("train .31 .11 .16 .001  new .28 .53 .15 .55", "train .09 .08 .02 .004  new .03 .20 .02 .12"),  # noqa: E501
     (5, 64, 64): ("train .28 .24 .15 .017  new .28 .31 .14 .30", "train .02 .03 .01 .004  new .02 .03 .01 .04"),  # noqa: E501
     (10, 128, 4): ("train .36 .10 .22 .000  new .36 .64 .22 .75", "train .06 .08 .02 .001  new .02 .12 .01 .12"),  # noqa: E501
