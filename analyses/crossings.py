@@ -77,7 +77,7 @@ def held_below(
 
 
 def shifted(
-    values: Float[np.ndarray, " row"], se: Float[np.ndarray, " row"], n: int = 41
+    values: Float[np.ndarray, " row"], se: Float[np.ndarray, " row"], half: int = 20
 ) -> Values:
     """Gives a series moved by -1.96 to 1.96 standard errors as a whole, the middle one unmoved.
 
@@ -87,9 +87,9 @@ def shifted(
     Args:
         values: the series.
         se: standard error of each row.
-        n: draws, an odd number.
+        half: draws on either side of the middle one.
     """
-    return values + np.linspace(-Z, Z, n)[:, None] * se
+    return values + Z * np.arange(-half, half + 1)[:, None] / half * se
 
 
 def redrawn(

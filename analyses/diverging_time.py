@@ -35,7 +35,7 @@ def diverging_time(points: pd.DataFrame, n_resamples: int = 2000, seed: int = 0)
         seed: of the resamples.
 
     Returns:
-        `critical` (K*), `gamma`, `amplitude`; `critical_low`, `critical_high` (profile; infinite
+        `critical` (K*), `gamma`, `log_amplitude` (ln A); `critical_low`, `critical_high` (profile; infinite
         when open) and `bounded`, whether it is closed; `gamma_low`, `gamma_high`: range of gamma
         over the K* inside; `gamma_seeds_low`, `gamma_seeds_high`: bootstrap over seeds (NaN with
         one run for each x), `design`; `rms` of ln time; and for the rival without divergence,
@@ -68,7 +68,7 @@ def diverging_time(points: pd.DataFrame, n_resamples: int = 2000, seed: int = 0)
         "gamma_seeds_low": seeds_low,
         "gamma_seeds_high": seeds_high,
         "design": resampled.design,
-        "amplitude": float(np.exp(intercepts[best])),
+        "log_amplitude": float(intercepts[best]),
         "rms": float(np.sqrt(squares[best] / len(x))),
         "power_rms": float(np.sqrt(power / len(x))),
         "delta_aic": len(x) * float(np.log(_floor(power) / _floor(squares[best]))) - 2,

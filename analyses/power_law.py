@@ -65,7 +65,7 @@ def power_law(
         off = y - exponent * x
         found["theory"] = exponent
         found["theory_rms"] = float(off.std())
-        found["agrees"] = None if np.isnan(low) else bool(low <= exponent <= high)
+        found["agrees"] = None if np.isnan(low) else bool(low - 1e-9 <= exponent <= high + 1e-9)
     return found
 
 

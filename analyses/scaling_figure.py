@@ -56,7 +56,7 @@ def scaling_figure(
             label = f"{reading}: exponent {fit['exponent']:.2f}"
             figure.add_trace(_law(grid, law, label, line_colour(number, theme), "solid"))
         for _, fit in _of(diverging, reading).iterrows():
-            law = fit["amplitude"] * (fit["critical"] - grid) ** -fit["gamma"]
+            law = np.exp(fit["log_amplitude"] - fit["gamma"] * np.log(fit["critical"] - grid))
             label = f"{reading}: K* {fit['critical']:.3g}, gamma {fit['gamma']:.2f}"
             figure.add_trace(_law(grid, law, label, line_colour(number, theme), "dash"))
     return themed(

@@ -78,6 +78,8 @@ def selector_evidence(
     Signals of a head (`SIGNALS`), each with a 95 % interval over examples:
 
     - `ablation`: effect on the metric of replacing its output (by its mean, unless told otherwise).
+      Not about the selector alone: "zero" and "mean-all" also take away what the head writes at a
+      position whatever the selector is, and can name a head that routes nothing.
     - `attention_decide`, `attention_answer`: attention to the selector's positions, summed over
       them, from the deciding positions and from all of the answer's; means over queries.
     - `knockout_answer`, `knockout_after`: effect on the metric of cutting its links to the selector

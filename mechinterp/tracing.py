@@ -22,7 +22,7 @@ BUDGET = 0.05
 """KL (nats) that the pruned circuit may lose at the scored positions, the paper's procedure."""
 
 MEASURED_ON = 128
-"""Evaluation sequences behind the diagnostics, which score every candidate of each."""
+"""Sequences behind the diagnostics, which score every candidate of each, and the mechanisms."""
 
 PRUNED_ON = 64
 """Examples that pruning runs on: it measures whole circuits hundreds of times."""
@@ -108,7 +108,8 @@ def trace(run: Run, step: int, options: Options, say: Say = lambda _: None) -> T
     with torch.inference_mode():
         diagnostics = task.diagnostics(model, min(options.examples, MEASURED_ON), "full")
     say("testing mechanisms")
-    findings = find_mechanisms(model, task, pairs, diagnostics, options.mechanism)
+    tested = Pairs(pairs.clean[:MEASURED_ON], pairs.corrupt[:MEASURED_ON])
+    findings = find_mechanisms(model, task, tested, diagnostics, options.mechanism)
     parts = None if options.mechanism else _parts(model, task, pairs, options, say)
     return Traced(run, step, options, diagnostics, task.reference_lines(), findings, parts)
 

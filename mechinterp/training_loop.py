@@ -73,6 +73,7 @@ def train(
     resume: bool = False,
     command: str = "",
     report: Report | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Trains one run from its configuration to its last step.
 
@@ -85,6 +86,7 @@ def train(
         resume: continue an existing run from its newest intact checkpoint.
         command: recorded in run.json, so that the run can be made again.
         report: told about every row of metrics.
+        say: told what somebody who continues a run should know, a line at a time.
 
     Raises:
         InputError: the configuration is refused, the run exists or is in use, or the loss is no
@@ -104,6 +106,10 @@ def train(
     n_params = sum(p.numel() for p in model.parameters())
     with RunWriter.open(path, config, n_params, resume, command) as run:
         resumed = _restore(state, run)
+        if resume and not resumed:
+            say(f"there is nothing to resume at {path}: starting from step 0")
+        for note in run.notes:
+            say(note)
         _loop(state, task, config, run, report, written=state.step if resumed else -1)
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -31,10 +32,14 @@ def run_training(
     watcher = _bar if sys.stderr.isatty() else _lines
     started = time.monotonic()
     with watcher(config.training.steps, quiet) as report:
-        train(config, path, resume=resume, command=command, report=report)
+        train(config, path, resume=resume, command=command, report=report, say=_say(quiet))
     if not quiet:
         minutes = (time.monotonic() - started) / 60
         print(f"run {path.name}: {config.training.steps} steps, {minutes:.1f} min, in {path}")
+
+
+def _say(quiet: bool) -> Callable[[str], None]:
+    return (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr))
 
 
 def _summary(row: Row) -> str:

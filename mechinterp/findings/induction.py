@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from circuits.induction_head import induction_scores
+from circuits.figures.mechanisms import score_figure
+from circuits.induction_head import SCORES, WEIGHT_SCORES, induction_scores
 from circuits.k_composition import k_composition
 from mechinterp.findings.finding import Finding
 from mechinterp.tasks import MarkovChains, Pairs
@@ -39,4 +40,6 @@ def induction_finding(model: Any, task: MarkovChains, pairs: Pairs) -> Finding:
             f"  cutting {previous}->{match}.k costs {cut['effect']:+.3f} nats "
             f"({cut['low']:+.3f} to {cut['high']:+.3f})"
         )
-    return Finding("induction", tuple(lines), tables)
+    shown = [*SCORES, *WEIGHT_SCORES]
+    figure = score_figure(scores.table, shown, title="Induction scores by head")
+    return Finding("induction", tuple(lines), tables, {"Induction scores": figure})

@@ -3,7 +3,9 @@
 from typing import Any
 
 from circuits.errors import InputError
+from circuits.figures.mechanisms import score_figure
 from circuits.selector_head import selector_evidence
+from circuits.selector_signals import SIGNALS
 from mechinterp.findings.finding import Finding
 from mechinterp.tasks import Marginals, Pairs
 
@@ -44,4 +46,7 @@ def selector_finding(model: Any, task: Marginals, pairs: Pairs) -> Finding:
         "  by signal: "
         + ", ".join(f"{signal} {head}" for signal, head in verdict.agreement.items())
     )
-    return Finding("selector", tuple(lines), {"selector": found.table})
+    figure = score_figure(found.table, list(SIGNALS), title="What each head does with the selector")
+    return Finding(
+        "selector", tuple(lines), {"selector": found.table}, {"Selector signals by head": figure}
+    )

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from circuits.errors import InputError
+from circuits.figures.curves import PROBE, curve_figure
+from circuits.figures.mechanisms import bar_figure
 from circuits.node_output import node_output
 from circuits.task_vector import TaskVectors, task_vectors
 from circuits.task_vector_patch import TaskVectorPatch, patch_task_vector
@@ -52,7 +54,20 @@ def task_vector_finding(model: Any, task: MarkovChains) -> Finding:
         "task_vector_dimension": size.table,
         "variance_shares": shares,
     }
-    return Finding("task-vector", _lines(patch, probe, size, shares), tables)
+    figures = {
+        "Task vectors exchanged": bar_figure(
+            patch.table,
+            ["insert", "reader"],
+            "fraction",
+            title="How far the answer moves to the chain whose vector is inserted",
+            unit="fraction",
+            marks=(0.0, 1.0),
+        ),
+        "Task vectors read": curve_figure(
+            probe, "position", PROBE, title="Chain named by the nearest vector", unit="share"
+        ),
+    }
+    return Finding("task-vector", _lines(patch, probe, size, shares), tables, figures)
 
 
 def _halves(task: MarkovChains) -> tuple[ChainSequences, ChainSequences]:
@@ -109,11 +124,11 @@ def _lines(patch: TaskVectorPatch, probe: Any, size: Any, shares: Any) -> tuple[
     last = probe.iloc[-1]
     own = shares.set_index("component").loc["recognition"]
     return (
-        f"Task vector (A1 into M1): another chain's vector moves the answer {chief['fraction']:.2f} "
-        f"of the way to that chain ({chief['low']:.2f} to {chief['high']:.2f}); "
+        "Task vector (A1 into M1): another chain's vector moves the answer "
+        f"{chief['fraction']:.2f} of the way to that chain ({chief['low']:.2f} to {chief['high']:.2f}); "
         f"controls: {controls}",
-        f"  nearest vector names the chain in {last['accuracy']:.0%} of held-out sequences at their "
-        f"end ({last['low']:.0%} to {last['high']:.0%}; exact posterior {last['best']:.0%}); "
+        f"  nearest vector names the chain in {last['accuracy']:.0%} of held-out sequences at "
+        f"their end ({last['low']:.0%} to {last['high']:.0%}; exact posterior {last['best']:.0%}); "
         f"participation ratio {size.participation_ratio:.1f}",
         f"  share of the difference between chains that does not depend on the current state: "
         f"{own['share']:.2f} ({own['low']:.2f} to {own['high']:.2f}; high for a task-recognition "

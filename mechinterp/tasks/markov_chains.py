@@ -212,6 +212,15 @@ def _refuse_bad_config(c: MarkovChainsConfig) -> None:
         if value < low:
             also = ", or inf for a fresh chain for every sequence" if name == "k" else ""
             raise InputError(f"{name} is {value}; it has to be at least {low}{also}")
+    # Bounds on memory, so that a damaged configuration is refused before anything is allocated.
+    n_chains = max(c.held_out, 0 if c.k == "inf" else c.k)
+    for name, value, high in (
+        ("n_states", c.n_states, 4096),
+        ("length", c.length, 2**20),
+        ("n_states^2 times the chains", c.n_states**2 * n_chains, 2**27),
+    ):
+        if value > high:
+            raise InputError(f"{name} is {value}; it has to be at most {high}")
     if not 1e-3 <= c.dirichlet <= 1e6:
         raise InputError(
             f"dirichlet is {c.dirichlet:g}; it has to be positive, from 0.001 to 1e6 "

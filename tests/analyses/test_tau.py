@@ -77,7 +77,7 @@ def test_the_range_is_where_the_shifted_curve_crosses():
 
 
 def test_fresh_examples_make_the_first_crossing_early():
-    noisy = logistic(tau=1500, width=400, last=3000, se=0.6)
+    noisy = logistic(tau=1500, width=200, last=3000, se=0.3)
     row = _table(noisy, n_examples=32).loc["a"]
     assert (row["fresh_low"] + row["fresh_high"]) / 2 < row["sound"]
     four_times = _table(noisy, n_examples=128).loc["a"]

@@ -33,7 +33,7 @@ def planted(every=50, enter=400.0, leave=1500.0, memory=True):
     table = pd.DataFrame({"step": steps})
     for name in names:
         for which in ("train", "new"):
-            table[f"{name}_{which}"] = np.exp(near[name])
+            table[f"{name}_{which}"] = np.exp(np.clip(near[name], -60, 60))
     lost = np.where(steps > leave, 1 + (steps - leave) / 100, 1.0)
     table["truth_train"], table["truth_new"] = np.exp(-steps / 1000), 0.1 * lost
     labels = [

@@ -271,7 +271,7 @@ def test_small_chunks_and_slabs_give_the_same_numbers(memory):
 
 def test_the_metric_sees_the_whole_batch_in_order_at_the_scored_positions():
     model = tiny_model()
-    clean, corrupt = pair(batch=13)
+    clean, _ = pair(batch=13)
     seen = []
 
     def metric(logits):

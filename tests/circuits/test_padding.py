@@ -1,4 +1,4 @@
-"""Left padding = right padding = no padding, and the same numbers as hooks (TransformerLens#1609)."""
+"""Left padding = right padding = no padding, and what hooks give (TransformerLens#1609)."""
 
 import pytest
 import torch
@@ -50,9 +50,8 @@ def test_padded_equals_unpadded_row_by_row(side, metric):
     together = edge_effects(model, clean, metric, corrupt=corrupt, attention_mask=mask)
     for row in range(4):
         real = mask[row].bool()
-        alone = edge_effects(
-            model, clean[row : row + 1, real], metric, corrupt=corrupt[row : row + 1, real]
-        )
+        one = clean[row : row + 1, real], corrupt[row : row + 1, real]
+        alone = edge_effects(model, one[0], metric, corrupt=one[1])
         torch.testing.assert_close(
             together.per_example[:, row], alone.per_example[:, 0], rtol=1e-9, atol=1e-12
         )
@@ -86,7 +85,7 @@ def test_means_count_real_tokens_at_the_same_place():
 def test_partners_have_the_same_length():
     _, mask = padded("left")
     assert partners(4, 0, mask.bool()).tolist() == [3, 2, 1, 0]
-    with pytest.raises(InputError, match="no partner for example 0: .* of each padding"):
+    with pytest.raises(InputError, match=r"no partner for example 0: .* of each padding"):
         partners(3, 0, mask[:3].bool())
 
 
