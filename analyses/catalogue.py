@@ -100,6 +100,20 @@ class Scaling(Output):
     """Bootstrap resamples."""
 
 
+@dataclass(frozen=True)
+class WeightUpdates(Request):
+    """Do weight updates point the same way, beyond chance and the optimizer's momentum?
+
+    Cosines between updates at any lag, of the whole model, its layers, components and heads;
+    update and weight norms, and alignment with the final displacement.
+    """
+
+    span: int | None = None
+    """Steps of an update; by default the gap between checkpoints that yields most updates."""
+    lags: tuple[int, ...] = ()
+    """Lags in updates; by default 1, 2, 4 and 8, as far as the run is long enough."""
+
+
 def question(request: type) -> str:
     """Gives the question that an analysis answers."""
     return (request.__doc__ or "").strip().splitlines()[0]
@@ -110,5 +124,6 @@ REQUESTS: dict[str, type[Output]] = {
     "snap": Snap,
     "phases": Phases,
     "scaling": Scaling,
+    "weight_updates": WeightUpdates,
 }
 """Every analysis by the name of its module, in the order in which one would ask."""

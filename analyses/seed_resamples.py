@@ -45,18 +45,31 @@ def seed_resamples(points: pd.DataFrame, n: int, seed: int = 0) -> SeedResamples
     crossed = len(seeds) > 1 and len(pairs) == len(seeds) * len(groups) == len(points)
     if crossed:
         drawn = generator.multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), size=n)
-        return SeedResamples(drawn[:, at].astype(float), _widen(len(seeds), 1), "crossed")
+        widen = _widen(len(seeds) / (len(seeds) - 1), len(seeds) - 1)
+        return SeedResamples(drawn[:, at].astype(float), widen, "crossed")
     weights = np.ones((n, len(points)))
     for group in groups:
         m = len(group)
         weights[:, group] = generator.multinomial(m, np.full(m, 1 / m), size=n)
-    spread = sum(len(group) > 1 for group in groups)
-    if spread == 0:
-        return SeedResamples(np.ones((n, len(points))), np.inf, "single")
-    replicated = [group for group in groups if len(group) > 1]
-    widen = _widen(sum(map(len, replicated)), len(replicated))
-    # An x with a single run lends no spread of its own; the others' has to stand in for it.
-    return SeedResamples(weights, widen * np.sqrt(len(groups) / len(replicated)), "nested")
+    widen = _nested_widen(np.log(x.astype(float)), groups)
+    design = "single" if max(map(len, groups)) == 1 else "nested"
+    return SeedResamples(weights, widen, design)
+
+
+def _nested_widen(log_x: Float[np.ndarray, " point"], groups: list[np.ndarray]) -> float:
+    """Factor for runs drawn within each x.
+
+    An x counts as much as it pulls on a slope. Those with one run lend no spread of their own, so
+    that of the others has to stand in for it; degrees of freedom are Satterthwaite's (1946).
+    """
+    sizes = np.array([len(group) for group in groups])
+    pull = sizes * (np.array([log_x[group[0]] for group in groups]) - log_x.mean()) ** 2
+    seen = (pull * (sizes - 1) / sizes).sum()
+    if seen <= 0:
+        return float("inf")
+    several = sizes > 1
+    freedom = pull[several].sum() ** 2 / (pull[several] ** 2 / (sizes[several] - 1)).sum()
+    return _widen(pull.sum() / seen, freedom)
 
 
 def point_resamples(n_points: int, n: int, seed: int = 0) -> Weights:
@@ -74,6 +87,6 @@ def widened(estimate: float, drawn: Draws, widen: float) -> tuple[float, float]:
     return estimate + widen * (low - estimate), estimate + widen * (high - estimate)
 
 
-def _widen(n: int, groups: int) -> float:
-    freedom = n - groups
-    return float(np.sqrt(n / freedom) * student.ppf(0.975, freedom) / student.ppf(0.975, 1e9))
+def _widen(variance: float, freedom: float) -> float:
+    """Factor for a variance that is too small, known from so many degrees of freedom."""
+    return float(np.sqrt(variance) * student.ppf(0.975, freedom) / student.ppf(0.975, 1e9))

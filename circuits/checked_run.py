@@ -84,21 +84,24 @@ def check_mask(mask: Any, tokens: Tensor) -> None:
 
 
 def embed_batch(model: Any, weights: ModelWeights, tokens: Tensor, mask: Tensor | None) -> Batch:
-    """Runs the model up to its first block.
+    """Embeds tokens as the model does, and says where they stand.
 
     Padding is handled as TransformerLens does: positions count from the first real token, padding
-    gets no position embedding and is never attended to.
+    gets no position embedding and is never attended to. A model whose tokenizer pads on the left
+    makes a mask of its own where none is given.
     """
-    resid, _, shortformer, mask = model.input_to_embed(tokens, attention_mask=mask)
+    if mask is None and getattr(model, "tokenizer", None) is not None:
+        mask = model.input_to_embed(tokens)[3]
     real = None if mask is None or bool((mask == 1).all()) else mask.bool()
     ids = None if real is None else (real.long().cumsum(1) - 1).clamp_min(0)
-    placement = Placement(
-        n_pos=tokens.shape[1],
-        pos_embed=None if shortformer is None else shortformer.detach().to(weights.dtype),
-        position_ids=ids,
-        real=real,
-    )
-    return Batch(tokens, resid.detach().to(weights.dtype), placement)
+    embed, pos_embed = weights.embed_norm(weights.W_E[tokens.long()]), None
+    if weights.W_pos is not None:
+        pos_embed = weights.W_pos[: tokens.shape[1]].expand_as(embed)
+        if real is not None and ids is not None:
+            pos_embed = weights.W_pos[ids] * real[..., None]
+        if weights.pos_in_stream:
+            embed, pos_embed = embed + pos_embed, None
+    return Batch(tokens, embed, Placement(tokens.shape[1], pos_embed, ids, real))
 
 
 def checked_streams(
@@ -125,6 +128,11 @@ def checked_streams(
     allowed = TOLERANCE[model.cfg.dtype]
     if _gap(streams.logits, own) <= allowed:
         return streams, own
+    if _gap(streams.embed, resid.pop(0)) > allowed:
+        raise InputError(
+            "the factored forward pass differs from the model's own at the embedding: a hook "
+            "changes it, or it does something this package does not know; nothing was computed"
+        )
     for layer, (ours, theirs) in enumerate(zip(streams.resid, resid, strict=True)):
         if _gap(ours, theirs) > allowed:
             raise InputError(
@@ -140,14 +148,18 @@ def checked_streams(
 
 
 def _own_run(model: Any, tokens: Tensor, mask: Tensor | None) -> tuple[list[Tensor], Tensor]:
-    """The model's residual stream after every block, and its logits."""
+    """The model's residual stream before the first and after every block, and its logits."""
     resid: list[Tensor] = []
     handles: list[Any] = []
 
-    def keep(_module: Any, _inputs: Any, out: Tensor) -> None:
+    def keep_input(_module: Any, args: tuple[Any, ...]) -> None:
+        resid.append(args[0].detach())
+
+    def keep(_module: Any, _args: Any, out: Tensor) -> None:
         resid.append(out.detach())
 
     try:
+        handles.append(model.blocks[0].register_forward_pre_hook(keep_input))
         for block in model.blocks:
             handles.append(block.register_forward_hook(keep))
         logits = model(tokens, attention_mask=mask)

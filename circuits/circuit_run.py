@@ -159,11 +159,10 @@ class CircuitModel:
         """What a reader reads when all its edges are cut: replacements and attention's biases."""
         key = f"{reader.kind in ('mlp', 'logits')}{reader.layer}"
         if key not in self._cache:
-            graph = self.wiring.heads_apart
             total = self._biases(reader)
-            for node in graph.nodes:
-                if Edge(node, reader).name in graph._by_name:
-                    total = total + self.value(node)
+            for edge in self.wiring.heads_apart.edges:
+                if edge.reader == reader:
+                    total = total + self.value(edge.source)
             self._cache[key] = total
         return self._cache[key]
 
@@ -263,7 +262,7 @@ class _Pass:
             return
         attention = self.weights.attention[layer]
         at = self.model.reads_at(Reader("head", layer, 0, "q"))
-        q, k, v = (self._project(layer, x, due) for x in INPUTS)
+        q, k, v = self._project(layer, due)
         bias = take(self.model.bias(layer), at)
         bias = bias[:, due] if bias.shape[1] > 1 else bias
         padded = self.model.batch.placement.real is not None
@@ -271,15 +270,25 @@ class _Pass:
         for i, head in enumerate(due):
             self._write(Node("head", layer, head), z[:, i] @ attention.W_O[head], at)
 
-    def _project(self, layer: int, x: Input, heads: list[int]) -> Tensor:
-        """Queries, keys or values of some heads, `"batch head pos d_head"`."""
+    def _project(self, layer: int, heads: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of some heads, `"batch head pos d_head"`."""
         attention, placement = self.weights.attention[layer], self.model.batch.placement
-        readers = [Reader("head", layer, head, x) for head in heads]
-        at, resid = self.model.reads_at(readers[0]), self._read(readers)
-        parts = [
-            project(attention, placement, resid[i], [(x, head)], at) for i, head in enumerate(heads)
-        ]
-        return torch.cat(parts, dim=1)
+        readers = {x: [Reader("head", layer, head, x) for head in heads] for x in INPUTS}
+        found: dict[Input, Tensor] = {}
+        for inputs in self._read_together(readers):
+            at = self.model.reads_at(readers[inputs[0]][0])
+            resid = self._read([reader for x in inputs for reader in readers[x]])
+            for x in inputs:
+                parts = [
+                    project(attention, placement, resid.pop(0), [(x, head)], at) for head in heads
+                ]
+                found[x] = torch.cat(parts, dim=1)
+        return found["q"], found["k"], found["v"]
+
+    def _read_together(self, readers: dict[Input, list[Reader]]) -> list[tuple[Input, ...]]:
+        """Inputs read at the same positions, which share the cost of gathering what they read."""
+        apart = self.model.reads_at(readers["q"][0]) != self.model.reads_at(readers["k"][0])
+        return [("q",), ("k", "v")] if apart else [("q", "k", "v")]
 
     def _apply_mlp(self, layer: int) -> None:
         node, reader = Node("mlp", layer), Reader("mlp", layer)

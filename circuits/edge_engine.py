@@ -312,7 +312,7 @@ class Engine:
             parts.append(held.expand(n_edges, *held.shape))
             found += missing
         stacked = parts[0]
-        if found != wanted:
+        if len(parts) > 1 or found != wanted:
             order = torch.tensor([found.index(c) for c in wanted], device=stacked.device)
             stacked = torch.cat(parts, dim=-3).index_select(-3, order)
         split = stacked.split(self.n_heads, dim=-3)

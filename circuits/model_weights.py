@@ -115,6 +115,12 @@ class MLPWeights:
 class ModelWeights:
     """A whole model as plain tensors, detached and in the dtype that effects are computed in."""
 
+    W_E: Float[Tensor, "d_vocab_in d_model"]
+    W_pos: Float[Tensor, "n_ctx d_model"] | None
+    """None where positions are not embedded (rotary, ALiBi)."""
+    pos_in_stream: bool
+    """Whether position embeddings are part of the stream, or given to queries and keys alone."""
+    embed_norm: Norm
     attention: tuple[AttentionWeights, ...]
     mlps: tuple[MLPWeights, ...]
     """Empty for attention-only models."""
@@ -165,7 +171,13 @@ def read_weights(model: Any) -> ModelWeights:
         return tensor.detach().to(dtype)
 
     blocks = list(model.blocks)
+    embed_norm = getattr(model.embed, "ln", None)
+    embeds_positions = cfg.positional_embedding_type in ("standard", "shortformer")
     return ModelWeights(
+        W_E=plain(model.embed.W_E),
+        W_pos=plain(model.pos_embed.W_pos) if embeds_positions else None,
+        pos_in_stream=cfg.positional_embedding_type == "standard",
+        embed_norm=Norm("none", 0.0) if embed_norm is None else _layer_norm(embed_norm, plain),
         attention=tuple(_attention(block, cfg, plain) for block in blocks),
         mlps=() if cfg.attn_only else tuple(_mlp(block, cfg, plain) for block in blocks),
         final_norm=_norm(getattr(model, "ln_final", None), cfg, plain),
@@ -292,12 +304,12 @@ def _mlp(block: Any, cfg: Any, plain: Callable[[Tensor], Tensor]) -> MLPWeights:
         b_out=plain(mlp.b_out),
         gated=bool(cfg.gated_mlp),
         act=mlp.act_fn,
-        mid_norm=_mid_norm(mlp.ln, plain) if normalised else Norm("none", 0.0),
+        mid_norm=_layer_norm(mlp.ln, plain) if normalised else Norm("none", 0.0),
     )
 
 
-def _mid_norm(module: Any, plain: Callable[[Tensor], Tensor]) -> Norm:
-    """The layer norm inside a SoLU MLP, which is a layer norm whatever the blocks use."""
+def _layer_norm(module: Any, plain: Callable[[Tensor], Tensor]) -> Norm:
+    """A norm that is a layer norm whatever the blocks use: a SoLU MLP's, the embedding's."""
     w, b = getattr(module, "w", None), getattr(module, "b", None)
     return Norm(
         "layer",

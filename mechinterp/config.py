@@ -14,6 +14,7 @@ Sharing = Literal["shared", "private", "supergroup"]
 Normalization = Literal["LN", "LNPre", "RMS", "RMSPre", "none"]
 Positions = Literal["standard", "rotary", "shortformer", "alibi"]
 LearningRate = Literal["constant", "cosine"]
+Forward = Literal["scored", "whole"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,9 @@ class TrainingConfig:
     lr_factor: tuple[str, ...] = ()
     """PATTERN=FACTOR: multiplies the rate of parameters whose name matches the regular expression;
     the first match counts."""
+    forward: Forward = "scored"
+    """Whether the last layer is computed at the scored positions only, or the whole forward pass as
+    TransformerLens has it; the same up to rounding, which training blows up in the long run."""
     data_seed: int = 0
     """Seed of the training batches."""
     eval_every: int = 50

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformer_lens import HookedTransformer
 
 from circuits.errors import InputError
-from mechinterp.config import RunConfig, TrainingConfig, validate
+from mechinterp.config import Forward, RunConfig, TrainingConfig, validate
 from mechinterp.model import build_model, load_weights, weights_of
 from mechinterp.optimizer import (
     learning_rate,
@@ -21,6 +21,7 @@ from mechinterp.optimizer import (
 )
 from mechinterp.runs import RunWriter
 from mechinterp.schedule import checkpoint_steps
+from mechinterp.scored_logits import scored_logits, whole_logits
 from mechinterp.tasks import Task, make_task
 
 Row = dict[str, int | float]
@@ -30,22 +31,24 @@ Report = Callable[[int, Row], None]
 """Called with the step and the newest row of metrics."""
 
 
+FORWARD = {"scored": scored_logits, "whole": whole_logits}
+
+
 def scored_loss(
-    model: HookedTransformer, tokens: Int[Tensor, "batch pos"], scored: Int[Tensor, " scored"]
+    model: HookedTransformer,
+    tokens: Int[Tensor, "batch pos"],
+    scored: Int[Tensor, " scored"],
+    forward: Forward = "scored",
 ) -> Float[Tensor, ""]:
     """Gives the mean next-token cross-entropy (nats) at the scored positions.
-
-    The final norm and the unembedding are applied at those positions only; the result is that of
-    the model's own forward pass.
 
     Args:
         model: any HookedTransformer.
         tokens: full sequences, the target of the last scored position included.
         scored: positions whose logits count; position p predicts token p + 1.
+        forward: how the logits are computed; see `TrainingConfig.forward`.
     """
-    read = tokens[:, : int(scored[-1]) + 1]
-    resid = model(read, stop_at_layer=model.cfg.n_layers)[:, scored]
-    logits = model.unembed(model.ln_final(resid) if model.cfg.normalization_type else resid)
+    logits = FORWARD[forward](model, tokens, scored)
     targets = tokens[:, scored + 1]
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
@@ -163,7 +166,7 @@ def _update(
     training: TrainingConfig,
 ) -> None:
     set_learning_rate(state.optimizer, learning_rate(training, state.step))
-    loss = scored_loss(state.model, tokens, scored)
+    loss = scored_loss(state.model, tokens, scored, training.forward)
     state.optimizer.zero_grad(set_to_none=True)
     loss.backward()
     if training.clip is not None:

@@ -97,9 +97,9 @@ def closed_form_c_beta(n_states: int, length: int) -> float:
     ((C - 1) / (C (C + 1))) ln N / N, for Dirichlet(1) rows and mu = alpha = 0. It keeps the
     previous state alone, and of its share the leading logarithm. What it leaves out is of order
     1 / N, hence smaller by no more than ln N: with 5 or 10 states measured values are about half of
-    it at N = 100 and 0.6 to 0.7 of it at N = 800, so at any practical length it is an upper bound and not
-    an estimate. What settles sooner, from N of about 200, is the growth of N c_beta with ln N:
-    compare `log_growth` with `log_coefficient`.
+    it at N = 100 and 0.6 to 0.7 of it at N = 800, so at any practical length it is an upper bound
+    and not an estimate. What settles sooner, from N of about 200, is the growth of N c_beta with
+    ln N: compare `log_growth` with `log_coefficient`.
 
     Args:
         n_states: C.

@@ -78,7 +78,7 @@ def test_what_is_refused(tiny_runs, reference):
     refused(r"names lookup-6 twice", runs=("lookup-6", "lookup-12", "lookup-6"))
     refused(r"reached at 1 different k; the fit needs at least 3.* other k", x="k")
     refused(r"--time two_gen needs a run of the task markov_chains", time="two_gen")
-    refused(r"--time a needs a run of the task marginals", runs=(*NAMES, "chains"))
+    refused(r"--time a needs a run of the task marginals", runs=(*NAMES, "chains"), x="k")
     refused(r"log of short has 3 rows", runs=(*NAMES, "short"))
     refused(r"reached at 0 .*not reached in lookup-6 \(by step 120\)", time="e")
     refused(r"resamples is 3", resamples=3)

@@ -60,7 +60,7 @@ def test_exact_equals_slow(name):
         torch.testing.assert_close(
             torch.tensor(result.table.effect.to_numpy()), expected.mean(1), rtol=0, atol=1e-8
         )
-        assert (expected.abs() > 1e-4).double().mean() > 0.6  # The comparison is not vacuous.
+        assert (expected.abs() > 1e-4).double().mean() > 0.5  # The comparison is not vacuous.
 
 
 def test_control_effects_of_shuffled_edges_disagree():
@@ -168,7 +168,7 @@ def test_with_one_head_the_layer_edges_apart_are_the_head_edges():
 
 def test_a_grouped_key_cuts_what_one_query_head_sees():
     """A hook on the group's keys cuts every head of the group, which is another number."""
-    model = tiny_model(**ARCHITECTURES["grouped keys and values"])
+    model = tiny_model(**ARCHITECTURES["grouped keys and values"], scale=1.0)
     clean, corrupt = pair()
     edges = ["embed->L1H0.k", "embed->L1H1.k"]
     apart = fast(model, clean, corrupt, "patch", edges=edges).per_example

@@ -7,6 +7,7 @@ from scipy.stats import spearmanr
 from circuits.edge_ablation import edge_effects
 from circuits.edge_gradients import METHODS, edge_gradients
 from circuits.errors import InputError
+from tests.circuits.known_circuits import induction_head
 from tests.circuits.models import random_tokens, tiny_model
 from tests.circuits.slow_edges import edge_names, replacements, slow_logits
 
@@ -70,7 +71,7 @@ def linear_model():
     return model
 
 
-@pytest.mark.parametrize("method", ["eap", "eap-ig-inputs", "eap-ig-activations"])
+@pytest.mark.parametrize("method", ["eap", "eap-ig-inputs"])
 def test_on_a_linear_model_eap_is_exact(method):
     model = linear_model()
 
@@ -78,14 +79,8 @@ def test_on_a_linear_model_eap_is_exact(method):
         return logits[:, 0, 3] - 2 * logits[:, 1, 7]
 
     exact = edge_effects(model, CLEAN, metric, corrupt=CORRUPT, scored=SCORED)
-    found = edge_gradients(
-        model, CLEAN, metric, corrupt=CORRUPT, scored=SCORED, method=method, steps=1
-    )
-    if method == "eap-ig-activations":  # Half cut on the way, other edges' cuts shrink changes.
-        total = edge_total(model, metric)
-        torch.testing.assert_close(found.per_example.sum(0), total, rtol=0.05, atol=1e-6)
-    else:
-        torch.testing.assert_close(found.per_example, exact.per_example, rtol=1e-8, atol=1e-6)
+    found = estimates(model, metric, method=method, steps=3)
+    torch.testing.assert_close(found.per_example, exact.per_example, rtol=1e-8, atol=1e-6)
     assert exact.per_example.abs().max() > 1
 
 
@@ -96,34 +91,65 @@ def edge_total(model, metric):
     return metric(corrupt) - metric(clean)
 
 
-def test_shares_of_all_edges_add_up_to_cutting_all(model):
-    found = estimates(model, method="eap-ig-activations", steps=60)
+def test_shares_of_all_edges_add_up_to_cutting_all():
+    model = tiny_model(scale=0.3)
+    found = estimates(model, method="eap-ig-activations", steps=40)
     total = edge_total(model, next_token_loss)
     torch.testing.assert_close(found.per_example.sum(0), total, rtol=1e-2, atol=1e-2)
 
 
-def test_shares_of_the_embeddings_edges_add_up_to_changing_the_input(model):
-    found = estimates(model, method="eap-ig-inputs", steps=60)
+def test_shares_of_the_embeddings_edges_add_up_to_changing_the_input():
+    model = tiny_model(scale=0.3)
+    found = estimates(model, method="eap-ig-inputs", steps=40)
     rows = torch.tensor((found.table["source"] == "embed").to_numpy())
     total = edge_total(model, next_token_loss)
     torch.testing.assert_close(found.per_example[rows].sum(0), total, rtol=1e-2, atol=1e-2)
+    assert not torch.allclose(found.per_example.sum(0), total, rtol=1e-1, atol=1e-1)
 
 
-def test_many_steps_rank_edges_better_than_one_slope(model):
-    exact = edge_effects(model, CLEAN, "loss", corrupt=CORRUPT, scored=SCORED).table["effect"]
-    eap = estimates(model, method="eap").table["effect"]
-    ig = estimates(model, method="eap-ig-inputs", steps=30).table["effect"]
-    shuffled = exact.sample(frac=1, random_state=0).to_numpy()
-    assert spearmanr(exact, ig)[0] > spearmanr(exact, eap)[0] > spearmanr(exact, shuffled)[0]
+def test_integrated_gradients_see_edges_that_saturation_hides_from_eap():
+    known = induction_head()
+    for block in known.model.blocks:
+        block.attn.W_Q *= 0.2  # Attention of 0.9998, with a slope to match.
+    batches = {"corrupt": known.corrupt, "scored": known.scored}
+
+    def effect(result):
+        return result.table.set_index("edge")["effect"]["embed->L1H0.q"]
+
+    exact = effect(edge_effects(known.model, known.clean, "loss", **batches))
+    eap = effect(edge_gradients(known.model, known.clean, "loss", method="eap", **batches))
+    ig = effect(edge_gradients(known.model, known.clean, "loss", steps=20, **batches))
+    assert exact > 1
+    assert abs(eap) < 0.05 * exact
+    assert ig > 0.3 * exact
 
 
-def test_curvature_finds_small_kl_effects_where_the_slope_is_zero():
-    model = tiny_model(scale=0.2)
+def nearly_alike(size):
+    """A model whose tokens hardly differ, so that what edges carry hardly varies."""
+    model = tiny_model()
+    with torch.no_grad():
+        model.embed.W_E.copy_(model.embed.W_E[:1] + size * model.embed.W_E)
+    return model
+
+
+def test_for_small_changes_eap_is_exact():
+    def worst(size):
+        model = nearly_alike(size)
+        exact = edge_effects(model, CLEAN, "loss", corrupt=CORRUPT, scored=SCORED).per_example
+        found = estimates(model, method="eap").per_example
+        return ((found - exact).abs().max() / exact.abs().max()).item()
+
+    assert worst(1e-4) < 1e-3
+    assert worst(1e-3) / worst(1e-4) == pytest.approx(10, rel=0.2)  # Second order is left out.
+
+
+def test_for_small_changes_curvature_gives_kl_where_the_slope_is_zero():
+    model = nearly_alike(1e-3)
     exact = edge_effects(model, CLEAN, "kl", ablation="mean", scored=SCORED).table["effect"]
-    found = estimates(model, "kl", ablation="mean", method="curvature", steps=300).table["effect"]
-    assert spearmanr(exact, found)[0] > 0.95
-    assert found.sum() == pytest.approx(exact.sum(), rel=0.15)
-    assert found.min() >= -1e-12
+    found = estimates(model, "kl", ablation="mean", method="curvature", steps=100).table["effect"]
+    assert spearmanr(exact, found)[0] > 0.97
+    assert found.sum() == pytest.approx(exact.sum(), rel=0.1)
+    assert found.min() >= 0
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -177,7 +203,7 @@ def test_works_in_inference_mode_and_leaves_the_model_as_found(model):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"method": "eap-ig"}, "method='eap-ig' is not known; near matches: eap-ig-inputs"),
+        ({"method": "eap-ig"}, "method='eap-ig' is not known; near matches: eap, eap-ig-inputs"),
         ({"steps": 0}, "steps=0 must be at least 1"),
         ({"metric": "kl", "method": "eap"}, "metric='kl' has no slope at the clean run"),
         (

@@ -86,7 +86,8 @@ def test_the_result_is_within_the_budget_and_at_a_fixed_point(model, order):
     cut = (~circuit).names
     slow = slow_kl(model, cut)
     torch.testing.assert_close(circuit.per_example, slow, rtol=1e-6, atol=1e-9)
-    assert circuit.excess == pytest.approx(slow.mean().item()) <= budget
+    assert circuit.excess == pytest.approx(slow.mean().item())
+    assert circuit.excess <= budget
     assert circuit.interval[0] <= circuit.excess <= circuit.interval[1]
     assert circuit.connected() == Circuit(circuit.graph, circuit.edges)
     for edge in circuit:
@@ -95,7 +96,8 @@ def test_the_result_is_within_the_budget_and_at_a_fixed_point(model, order):
 
 
 def test_no_node_is_left_without_an_edge_in_or_out(model):
-    circuit = prune(model, CLEAN, scored=SCORED, budget=0.3)
+    circuit = prune(model, CLEAN, scored=SCORED, budget=0.1)
+    assert len(circuit)
     read = {edge.reader.node for edge in circuit}
     written = {edge.source.name for edge in circuit}
     assert written - {"embed"} == read - {None}
@@ -129,7 +131,7 @@ def test_pruning_is_deterministic_and_leaves_the_random_state_alone(model):
 
 
 def test_a_larger_budget_leaves_fewer_edges_and_none_leaves_a_working_model(model):
-    sizes = [len(prune(model, CLEAN, scored=SCORED, budget=b)) for b in (0.0, 0.02, 0.3, 100.0)]
+    sizes = [len(prune(model, CLEAN, scored=SCORED, budget=b)) for b in (0.0, 0.02, 0.1, 100.0)]
     assert sizes[0] > sizes[1] > sizes[2] > sizes[3] == 0
 
 
@@ -146,11 +148,13 @@ def stop_after(n):
 
 def test_ctrl_c_returns_what_was_found_so_far_and_can_be_gone_on_from():
     known = selector_lookup()
-    progress, calls = stop_after(2)
-    partial = pruned(known, budget=1.0, rounds=20, progress=progress)
+    progress, calls = stop_after(5)
+    partial = pruned(known, order="exact", progress=progress)
     assert not partial.complete
     assert partial.provenance["complete"] is False
+    assert len(calls) == 5
     assert (len(partial), partial.excess) == calls[-1]
+    assert len(partial) > len(known.edges["mean"])
     assert len(partial) == len(partial.graph.edges) - len(partial.removed)
     resumed = pruned(known, start=partial)
     assert resumed.complete

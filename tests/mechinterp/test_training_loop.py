@@ -46,9 +46,8 @@ def test_the_loss_is_the_plain_loss_of_the_whole_forward_pass():
     tokens = task.batch(0, 16, torch.Generator().manual_seed(0))
     log_probs = model(tokens[:, :-1]).log_softmax(-1)
     by_hand = torch.stack([-log_probs[:, p].gather(1, tokens[:, p + 1, None]) for p in task.scored])
-    torch.testing.assert_close(
-        scored_loss(model, tokens, torch.tensor(task.scored)), by_hand.mean()
-    )
+    loss = scored_loss(model, tokens, torch.tensor(task.scored), forward)
+    torch.testing.assert_close(loss, by_hand.mean())
 
 
 def test_a_run_has_its_steps_and_rows_and_learns(tmp_path):
@@ -118,7 +117,7 @@ def test_sequences_longer_than_n_ctx_are_refused_before_anything_is_written(tmp_
 
 
 def test_more_evaluation_examples_than_there_are_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(InputError, match="61 .*evaluation"):
+    with pytest.raises(InputError, match=r"61 .*evaluation"):
         train(_changed("training", eval_examples=61), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
