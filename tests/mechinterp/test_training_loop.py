@@ -40,7 +40,8 @@ def _equal(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_the_loss_is_the_plain_loss_of_the_whole_forward_pass():
+@pytest.mark.parametrize("forward", ["scored", "whole"])
+def test_the_loss_is_the_plain_loss_of_the_whole_forward_pass(forward):
     task = Marginals(SMALL.task)
     model = build_model(SMALL.model, task.d_vocab)
     tokens = task.batch(0, 16, torch.Generator().manual_seed(0))
