@@ -90,8 +90,8 @@ def momentum_table(training: TrainingConfig, span: int, lags: tuple[int, ...]) -
         `span`, `lag`, `lag_steps`, `analytic`, and for short spans `simulated` (NaN otherwise)
         with its standard error: torch's AdamW with these settings on gradients of noise.
     """
-    short = (1, 5, 20, 100)
-    path = simulate_adamw(training, n_steps=max(short) * 20)
+    short = (1, 5, 20)
+    path = simulate_adamw(training, n_steps=max(short) * 30)
     rows = []
     for one in sorted({*short, span}):
         for lag in lags:

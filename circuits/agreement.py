@@ -37,10 +37,10 @@ class Agreement:
 
     def __getitem__(self, measure: str) -> float:
         """The value of one measure."""
-        rows = self.table.set_index("measure")["value"]
-        if measure not in rows.index:
-            raise InputError(f"measure {measure!r} is not one of {list(rows.index)}")
-        return float(rows[measure])
+        values = dict(zip(self.table["measure"], self.table["value"], strict=True))
+        if measure not in values:
+            raise InputError(f"measure {measure!r} is not one of {list(values)}")
+        return float(values[measure])
 
 
 def agreement(

@@ -8,10 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from circuits.circuit_run import CircuitModel, CircuitRun, Wiring
+from circuits.circuit_model import CircuitModel, CircuitRun
+from circuits.circuit_run import run_circuit
 from circuits.errors import InputError
 from circuits.graph import Circuit, Edge, Graph
 from circuits.prepared import Prepared
+from circuits.wiring import Wiring
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class CircuitMeasure:
 
     def run(self, edges: Iterable[Edge], previous: CircuitRun | None = None) -> CircuitRun:
         """Runs the circuit of these edges; with an earlier run, recomputes what differs."""
-        return self.model.run(self.model.wiring.kept(edges), previous)
+        return run_circuit(self.model, self.model.wiring.kept(edges), previous)
 
     def logits(self, run: CircuitRun) -> Float[Tensor, "batch scored d_vocab"]:
         """A run's logits in the order in which positions were asked for."""

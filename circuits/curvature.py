@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from circuits.circuit_measure import CircuitMeasure
-from circuits.circuit_run import CircuitModel, CircuitRun
+from circuits.circuit_model import CircuitModel, CircuitRun
+from circuits.circuit_run import run_circuit
 from circuits.gradient_products import gradient_products, logit_gradient, slabs
 
 
@@ -55,7 +56,7 @@ def _slab_costs(
     part: CircuitModel, kept: Tensor, slope: Tensor, n_draws: int, generator: torch.Generator
 ) -> Float[Tensor, "edge batch"]:
     with torch.enable_grad():
-        run = part.run(kept, record=True)
+        run = run_circuit(part, kept, record=True)
     inputs = list(run.inputs.values())
 
     def products(direction: Tensor, more: bool) -> Tensor:

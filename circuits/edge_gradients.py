@@ -11,7 +11,8 @@ from torch import Tensor
 
 from circuits.ablation import Ablation
 from circuits.circuit_measure import CircuitMeasure
-from circuits.circuit_run import CircuitRun
+from circuits.circuit_model import CircuitRun
+from circuits.circuit_run import run_circuit
 from circuits.curvature import curvature_costs
 from circuits.errors import InputError, near_matches
 from circuits.gradient_products import gradient_products, logit_gradient, slabs
@@ -148,7 +149,7 @@ def _check(method: str, steps: int, metric: Metric) -> None:
 
 
 def _result(
-    prepared: Prepared, per_example: Tensor, method: Method, steps: int, seed: int
+    prepared: Prepared, per_example: Tensor, method: str, steps: int, seed: int
 ) -> EdgeGradients:
     mean, low, high = mean_interval(per_example, seed=seed)
     edges = prepared.graph.edges
@@ -170,7 +171,7 @@ class _Attribution:
     """The sum over steps of gradient times change, for all edges."""
 
     def __init__(
-        self, prepared: Prepared, method: Method, steps: int, memory_budget: int | None
+        self, prepared: Prepared, method: str, steps: int, memory_budget: int | None
     ) -> None:
         self.prepared, self.method, self.steps = prepared, method, steps
         whole = CircuitMeasure.of(prepared).model
@@ -178,7 +179,7 @@ class _Attribution:
         self.slabs = slabs(prepared, memory_budget)
         self.parts = [whole.rows(slab) for slab in self.slabs]
         self.uncut = self.wiring.kept(prepared.graph.edges)
-        self.clean = [part.run(self.uncut) for part in self.parts]
+        self.clean = [run_circuit(part, self.uncut) for part in self.parts]
 
     def run(self) -> Float[Tensor, "edge batch"]:
         """Estimates, one an edge and example."""
@@ -208,7 +209,7 @@ class _Attribution:
         part = self.parts[i]
         with torch.set_grad_enabled(record):
             if self.method == "eap-ig-activations":
-                return part.run(self.uncut * (1 - share), record=record)
+                return run_circuit(part, self.uncut * (1 - share), record=record)
             replaced = part.value(Node("embed", -1))
             embed = part.batch.embed + share * (replaced - part.batch.embed)
-            return part.run(self.uncut, embed=embed, record=record)
+            return run_circuit(part, self.uncut, embed=embed, record=record)

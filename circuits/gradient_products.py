@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from circuits.circuit_measure import in_order
-from circuits.circuit_run import CircuitModel, CircuitRun, excess_at
+from circuits.circuit_model import CircuitModel, CircuitRun
 from circuits.errors import InputError
 from circuits.graph import Node, Reader
 from circuits.prepared import Prepared
@@ -65,7 +65,7 @@ def gradient_products(
             continue
         at = part.reads_at(group[0])
         slopes = torch.stack([gradients[row].flatten(1) for row in rows], dim=1)
-        excess = torch.stack([excess_at(change, c, at).flatten(1) for c in columns], dim=1)
+        excess = torch.stack([change.excess_at(c, at).flatten(1) for c in columns], dim=1)
         block = -(slopes @ excess.transpose(1, 2))
         index = torch.tensor(rows)[:, None], torch.tensor(columns)[None, :]
         out[index] = block.permute(1, 2, 0)

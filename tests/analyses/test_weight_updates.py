@@ -43,6 +43,9 @@ SHAPES = {
 }
 
 
+MLP = ("W_in", "W_out", "b_in", "b_out")
+
+
 def draw(seed):
     generator = torch.Generator().manual_seed(seed)
     return {name: torch.randn(shape, generator=generator) for name, shape in SHAPES.items()}
@@ -141,11 +144,12 @@ def test_bands_by_drawing_signs_and_directions():
     signs = rng.choice([-1.0, 1.0], (20000, 50))
     cosines = (signs * one) @ other / np.linalg.norm(one) / np.linalg.norm(other)
     sums = (((one * other) ** 2).sum(), (one**2).sum(), (other**2).sum())
-    assert float(sign_band(*map(np.array, sums))) == pytest.approx(1.96 * cosines.std(), rel=0.03)
+    band = sign_band(*(np.array([value]) for value in sums))[0]
+    assert band == pytest.approx(1.96 * cosines.std(), rel=0.03)
     drawn = rng.standard_normal((2, 20000, 50))
     drawn /= np.linalg.norm(drawn, axis=2, keepdims=True)
     assert equal_norm_band(50) == pytest.approx(1.96 * (drawn[0] * drawn[1]).sum(1).std(), rel=0.03)
-    assert float(sign_band(*map(np.array, sums))) > 1.2 * equal_norm_band(50)
+    assert band > 1.2 * equal_norm_band(50)
 
 
 @pytest.mark.parametrize(("span", "lag"), [(1, 1), (1, 7), (6, 1), (6, 2), (25, 1)])
@@ -187,7 +191,7 @@ def test_a_trained_run_by_a_plain_loop_in_double_precision(tiny_runs):
     table = answer.tables["cosines"].set_index(["lag", "group", "step"])
     parts = {
         "model": lambda w: torch.cat([t.flatten() for t in w.values()]),
-        "M0": lambda w: torch.cat([w[f"blocks.0.mlp.{n}"].flatten() for n in ("W_in", "W_out", "b_in", "b_out")]),  # noqa: E501
+        "M0": lambda w: torch.cat([w[f"blocks.0.mlp.{n}"].flatten() for n in MLP]),
         "L0H1": lambda w: torch.cat([w[f"blocks.0.attn.W_{m}"][1].flatten() for m in "QKVO"]),
         "L0H0.W_V": lambda w: w["blocks.0.attn.W_V"][0].flatten(),
     }  # fmt: skip

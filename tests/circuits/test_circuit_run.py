@@ -5,11 +5,11 @@ import torch
 
 from circuits.ablation import partners
 from circuits.circuit_measure import CircuitMeasure, check_circuit
-from circuits.circuit_run import Wiring
 from circuits.errors import InputError
 from circuits.graph import Circuit, Graph
 from circuits.prepared import prepare
 from circuits.undisturbed import undisturbed
+from circuits.wiring import Wiring
 from tests.circuits.models import ARCHITECTURES, random_tokens, tiny_model
 from tests.circuits.slow_edges import edge_names, replacements, slow_logits
 

@@ -4,9 +4,10 @@ from itertools import combinations
 
 import pytest
 
-from circuits.comparison import jaccard_table, overlap, transfer
+from circuits.comparison import jaccard_table, overlap
 from circuits.errors import InputError
 from circuits.graph import Circuit, Graph
+from circuits.transfer import transfer
 from tests.circuits.known_circuits import induction_head
 
 GRAPH = Graph(1, 1)  # 8 edges
