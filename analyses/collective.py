@@ -8,7 +8,6 @@ more than chance: that is tested here, and its size is the intraclass correlatio
 from collections.abc import Callable
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 Outcomes = Bool[np.ndarray, "group k"]
@@ -122,13 +121,13 @@ def collective_row(outcomes: Outcomes, n: int = 2000, seed: int = 0) -> dict[str
     return row
 
 
-def holm(p_values: pd.Series) -> pd.Series:
+def holm(p_values: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     """Adjusts p-values for being several (Holm, 1979), so that `LEVEL` holds for all together."""
-    order = np.argsort(p_values.to_numpy(), kind="stable")
-    scaled = p_values.to_numpy()[order] * np.arange(len(order), 0, -1)
+    order = np.argsort(p_values, kind="stable")
+    scaled = p_values[order] * np.arange(len(order), 0, -1)
     adjusted = np.empty(len(order))
     adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
-    return pd.Series(adjusted, index=p_values.index)
+    return adjusted
 
 
 def _middle(drawn: PerDraw) -> tuple[float, float]:

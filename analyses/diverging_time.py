@@ -35,10 +35,10 @@ def diverging_time(points: pd.DataFrame, n_resamples: int = 2000, seed: int = 0)
         seed: of the resamples.
 
     Returns:
-        `critical` (K*), `gamma`, `log_amplitude` (ln A); `critical_low`, `critical_high` (profile; infinite
-        when open) and `bounded`, whether it is closed; `gamma_low`, `gamma_high`: range of gamma
-        over the K* inside; `gamma_seeds_low`, `gamma_seeds_high`: bootstrap over seeds (NaN with
-        one run for each x), `design`; `rms` of ln time; and for the rival without divergence,
+        `critical` (K*), `gamma`, `log_amplitude` (ln A); `critical_low`, `critical_high` (profile;
+        infinite when open) and `bounded`, whether it is closed; `gamma_low`, `gamma_high`: range of
+        gamma over the K* inside; `gamma_seeds_low`, `gamma_seeds_high`: bootstrap over seeds (NaN
+        with one run for each x), `design`; `rms` of ln time; and for the rival without divergence,
         time = A K^b, `power_rms` and `delta_aic`, Akaike's criterion of the power law minus that of
         the divergence: above 2, the data prefer the divergence despite its third parameter.
 

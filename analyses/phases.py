@@ -9,6 +9,7 @@ from analyses.answer import Answer
 from analyses.catalogue import Phases
 from analyses.chain_distances import distance_row, distances
 from analyses.checkpoints import check_examples, measure_checkpoints, read_from
+from analyses.rows import Row, records
 from analyses.time_figure import Line, time_figure
 from analyses.transitions import transience, transitions
 from circuits.errors import InputError
@@ -90,14 +91,15 @@ def log_phases(run: Run) -> pd.DataFrame:
         return pd.DataFrame({"step": []})
     renamed = {old: f"{new}_train" for old, new in found.items()}
     renamed |= {f"{old}_new": f"{new}_new" for old, new in found.items()}
-    table = metrics[["step", *renamed]].rename(columns=renamed).dropna().reset_index(drop=True)
+    table = pd.DataFrame(metrics[["step", *renamed]]).dropna().reset_index(drop=True)
+    table.columns = ["step", *renamed.values()]
     predictors = [name for name in found.values() if name != "truth"]
     phases = [
         nearest_phase(
             {name: row[f"{name}_train"] for name in predictors},
             {name: row[f"{name}_new"] for name in predictors},
         )
-        for row in table.to_dict("records")
+        for row in records(table)
     ]
     table["phase"] = [phase.name for phase in phases]
     table["nearest_phase"] = [PHASES[phase.nearest] for phase in phases]
@@ -114,23 +116,23 @@ def _by_source(sources: dict[str, pd.DataFrame], make: Any) -> pd.DataFrame:
 def _summary(run: Run, tables: dict[str, pd.DataFrame]) -> list[str]:
     lines = [f"{run.name}: {len(tables['phases'])} checkpoints, phase by the nearest predictor"]
     lines.append("    step  phase  nearest predictor    distance  margin  certainty")
-    for row in tables["phases"].itertuples():
+    for row in records(tables["phases"]):
         lines.append(
-            f"  {row.step:6d}  {row.phase:<5}  {row.nearest:<19}  {row.distance:8.4f}  "
-            f"{row.margin:6.2f}  {row.certainty:9.0%}"
+            f"  {row['step']:6d}  {row['phase']:<5}  {row['nearest']:<19}  {row['distance']:8.4f}  "
+            f"{row['margin']:6.2f}  {row['certainty']:9.0%}"
         )
-    for row in tables["transitions"].itertuples():
+    for row in records(tables["transitions"]):
         lines.append(
-            f"{row.before} to {row.after} between steps {row.last_before} and {row.first_after}, "
-            f"equally far at {row.crossing:.0f} (from the {row.source})"
+            f"{row['before']} to {row['after']} between steps {row['last_before']} and "
+            f"{row['first_after']}, equally far at {row['crossing']:.0f} (from the {row['source']})"
         )
     if tables["transitions"].empty:
         lines.append("no transition between two phases was seen")
-    lines += [_transience_line(row) for _, row in tables["transience"].iterrows()]
+    lines += [_transience_line(row) for row in records(tables["transience"])]
     return lines
 
 
-def _transience_line(row: pd.Series) -> str:
+def _transience_line(row: Row) -> str:
     entered = f"step {row['entered']:.0f}" if row["entered"] < float("inf") else "never"
     left = f"step {row['left']:.0f}" if row["left"] < float("inf") else "never"
     is_so = "transient" if row["transient"] else "no transience"
@@ -144,9 +146,9 @@ def _transience_line(row: pd.Series) -> str:
 
 def _figures(tables: dict[str, pd.DataFrame]) -> dict[str, go.Figure]:
     marks = {
-        f"{row.before} to {row.after}": float(row.crossing)
-        for row in tables["transitions"].itertuples()
-        if row.source == "checkpoints"
+        f"{row['before']} to {row['after']}": row["crossing"]
+        for row in records(tables["transitions"])
+        if row["source"] == "checkpoints"
     }
     return {
         "Training chains": distance_figure(tables["phases"], "train", marks),

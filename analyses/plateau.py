@@ -12,6 +12,7 @@ from analyses.catalogue import Plateau
 from analyses.checkpoints import check_examples, measure_checkpoints, read_from
 from analyses.plateau_figures import loss_figure, mass_figure
 from analyses.plateau_level import knowledge_share, level_table, onset_table, plateau_end, verdict
+from analyses.rows import Row, keyed, records
 from analyses.tau import tau_table
 from circuits.errors import InputError
 from mechinterp.config import MarginalsConfig, task_name
@@ -83,7 +84,7 @@ def log_series(run: Run) -> pd.DataFrame:
             f"{MIN_ROWS} are needed: train longer or with a smaller --eval-every, or measure its "
             "checkpoints with --source checkpoints"
         )
-    return metrics[["step", *columns]].dropna().reset_index(drop=True)
+    return pd.DataFrame(metrics[["step", *columns]]).dropna().reset_index(drop=True)
 
 
 def _measured(run: Run, request: Plateau) -> pd.DataFrame:
@@ -120,42 +121,38 @@ def plateau_tables(
     """
     onset = onset_table(series, lines["ln_k"])
     level = level_table(series, lines, plateau_end(onset))
-    level["knowledge_share"] = [knowledge_share(row) for _, row in level.iterrows()]
+    level["knowledge_share"] = [knowledge_share(row) for row in records(level)]
     taus = tau_table(series, lines["ln_k"], lines["marginal_first_token_ce"], n_examples)
     return {"taus": taus, "onset": onset, "level": level, "series": series}
 
 
 def _summary(run: Run, tables: dict[str, pd.DataFrame]) -> list[str]:
-    level = tables["level"].set_index("quantity")
-    onset = tables["onset"].set_index("reading")
+    level, onset = keyed(tables["level"], "quantity"), keyed(tables["onset"], "reading")
+    height, mass = level["height"], level["candidate_mass"]
     last = int(tables["series"]["step"].iloc[-1])
-    height, known = level.loc["height"], plateau_verdict(tables["level"])
     lines = [
         f"{run.name}: {len(tables['series'])} evaluations up to step {last}",
         f"height {height['value']:.3f} ln K ({height['low']:.3f} to {height['high']:.3f}); over "
         f"steps 100 to 500, as the paper has it, {height['paper']:.3f}",
-        f"on the plateau the candidate mass is {level.at['candidate_mass', 'value']:.3f} "
-        f"({level.at['candidate_mass', 'low']:.3f} to {level.at['candidate_mass', 'high']:.3f}, "
-        f"{level.at['candidate_mass', 'at_end']:.3f} at its end), where ignorance has "
-        f"{level.at['candidate_mass', 'ignorant']:.3f} and the marginal 1: {known}",
-        "tau       paper (range)                  held and interpolated (range)",
+        f"on the plateau the candidate mass is {mass['value']:.3f} ({mass['low']:.3f} to "
+        f"{mass['high']:.3f}, {mass['at_end']:.3f} at its end), where ignorance has "
+        f"{mass['ignorant']:.3f} and the marginal 1: {plateau_verdict(tables['level'])}",
+        "tau  as the paper reads it (range)  held and interpolated",
     ]
-    for row in tables["taus"].itertuples():
-        paper = _range(row.paper, row.paper_low, row.paper_high)
-        sound = _range(row.sound, row.sound_low, row.sound_high)
-        lines.append(f"  {row.definition}  {paper:<34} {sound:<34} {row.loss} {row.rule}")
+    for row in records(tables["taus"]):
+        paper, sound = _range(row, "paper"), _range(row, "sound")
+        lines.append(f"  {row['definition']}  {paper:<28} {sound:<28} {row['loss']} {row['rule']}")
     for reading, what in (("paper", "first-token loss"), ("sound", "candidate loss")):
-        row = onset.loc[reading]
-        seen = _range(row["onset"], row["onset_low"], row["onset_high"])
-        lines.append(f"z-gap of 0.1 nat ({reading}): {seen}; lead over the {what}: {_share(row)}")
+        seen, lead = _range(onset[reading], "onset"), _share(onset[reading])
+        lines.append(f"z-gap of 0.1 nat ({reading}): {seen}; lead over the {what}: {lead}")
     return lines
 
 
 def plateau_verdict(level: pd.DataFrame) -> str:
     """Is the plateau a marginal or ignorance? From candidate mass, or else from the target loss."""
-    shares = level.set_index("quantity")["knowledge_share"]
-    by_mass = float(shares["candidate_mass"])
-    share = by_mass if not math.isnan(by_mass) else float(shares["target_ce"])
+    rows = keyed(level, "quantity")
+    by_mass = rows["candidate_mass"]["knowledge_share"]
+    share = rows["target_ce"]["knowledge_share"] if math.isnan(by_mass) else by_mass
     words = {
         "marginal": "a marginal",
         "between": f"between the two ({share:.0%} of the way to the marginal)",
@@ -165,13 +162,14 @@ def plateau_verdict(level: pd.DataFrame) -> str:
     return words[verdict(share)]
 
 
-def _range(value: float, low: float, high: float) -> str:
+def _range(row: Row, name: str) -> str:
+    value, low, high = row[name], row[f"{name}_low"], row[f"{name}_high"]
     if not np.isfinite(value):
         return "not reached" if not np.isfinite(low) else f"not reached (from {low:.0f})"
     return f"{value:.0f} ({low:.0f} to {'later' if not np.isfinite(high) else f'{high:.0f}'})"
 
 
-def _share(row: pd.Series) -> str:
+def _share(row: Row) -> str:
     if np.isnan(row["lead_share"]):
         return "not defined, one of the two is not reached"
     return (
@@ -181,9 +179,8 @@ def _share(row: pd.Series) -> str:
 
 
 def _figures(tables: dict[str, pd.DataFrame], lines: dict[str, float]) -> dict[str, go.Figure]:
-    onset = tables["onset"].set_index("reading")
-    taus = tables["taus"].set_index("definition")
-    marks = {"z-gap": onset.at["sound", "onset"], "tau a": taus.at["a", "sound"]}
+    onset, taus = keyed(tables["onset"], "reading"), keyed(tables["taus"], "definition")
+    marks = {"z-gap": onset["sound"]["onset"], "tau a": taus["a"]["sound"]}
     return {
         "Losses": loss_figure(tables["series"], lines, marks),
         "Candidate mass": mass_figure(tables["series"], lines, marks),

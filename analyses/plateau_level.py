@@ -1,11 +1,16 @@
 """What is on the plateau: its height, what the model knows there, and when it begins to use z."""
 
+import math
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from analyses.crossings import Times, first_below, held_below, shifted
+from analyses.rows import Row, kept, keyed, numbers
+
+Rule = Callable[[np.ndarray, np.ndarray, float], np.ndarray]
 
 Z_GAP_ONSET = 0.1
 """Nats of z-gap that count as using z, the paper's threshold."""
@@ -40,11 +45,10 @@ def onset_table(series: pd.DataFrame, ln_k: float) -> pd.DataFrame:
         reading (the paper's c; the sound a), each with `_low` and `_high` from evaluation noise.
         Infinite is later than the end of the run; a lead of two such times is NaN.
     """
-    steps = series["step"].to_numpy(dtype=float)
+    steps = numbers(series, "step")
 
-    def times(rule, column: str, sign: float, threshold: float) -> Times:
-        values = series[column].to_numpy(dtype=float)
-        moved = shifted(values, series[f"{column}_se"].to_numpy(dtype=float))
+    def times(rule: Rule, column: str, sign: float, threshold: float) -> Times:
+        moved = shifted(numbers(series, column), numbers(series, f"{column}_se"))
         return rule(steps, sign * moved, sign * threshold)
 
     rows = []
@@ -86,7 +90,7 @@ def plateau_end(onset: pd.DataFrame) -> float:
     in the sound reading of `onset_table`: at large K later characters are learned before the first
     one, which is all that the z-gap looks at.
     """
-    sound = onset.set_index("reading").loc["sound"]
+    sound = keyed(onset, "reading")["sound"]
     return float(min(sound["onset"], sound["falls"]))
 
 
@@ -109,10 +113,10 @@ def level_table(series: pd.DataFrame, lines: dict[str, float], end: float) -> pd
         such rows), `value` with `low` and `high` (mean over the plateau), `at_end` (its last row),
         `ignorant` and `marginal` (where one who knows nothing, or just P(A | B), would be).
     """
-    after_start = series[series["step"] > 0]
-    on = after_start[after_start["step"] <= end]
-    on = on if len(on) else after_start.head(1)
-    window = series[series["step"].between(*PAPER_WINDOW)]
+    steps = numbers(series, "step")
+    # A model that learns at once has no row on the plateau but its first.
+    on = kept(series, (steps > 0) & (steps <= max(end, steps[steps > 0].min())))
+    window = kept(series, (steps >= PAPER_WINDOW[0]) & (steps <= PAPER_WINDOW[1]))
     ln_k = lines["ln_k"]
     specs = (
         ("height", "ln K", "candidate_loss", lambda loss: loss / ln_k, 1.0, 1.0),
@@ -125,15 +129,16 @@ def level_table(series: pd.DataFrame, lines: dict[str, float], end: float) -> pd
     )  # fmt: skip
     rows = []
     for name, unit, column, convert, ignorant, marginal in specs:
-        mean, half = on[column].mean(), 1.96 * on[f"{column}_se"].mean()
+        measured = numbers(on, column)
+        mean, half = float(measured.mean()), 1.96 * float(numbers(on, f"{column}_se").mean())
         row = {
             "quantity": name,
             "unit": unit,
-            "paper": convert(window[column].mean()),
+            "paper": convert(float(np.mean(window[column])) if len(window) else math.nan),
             "value": convert(mean),
             "low": convert(mean - half),
             "high": convert(mean + half),
-            "at_end": convert(on[column].iloc[-1]),
+            "at_end": convert(measured[-1]),
             "ignorant": ignorant,
             "marginal": marginal,
         }
@@ -141,10 +146,10 @@ def level_table(series: pd.DataFrame, lines: dict[str, float], end: float) -> pd
     return pd.DataFrame(rows)
 
 
-def knowledge_share(level: pd.Series, column: str = "value") -> float:
+def knowledge_share(level: Row, column: str = "value") -> float:
     """How far from ignorance (0) to the marginal (1) is a quantity? NaN where the two coincide."""
     way = level["marginal"] - level["ignorant"]
-    return (level[column] - level["ignorant"]) / way if abs(way) > 0.05 else float("nan")
+    return (level[column] - level["ignorant"]) / way if abs(way) > 0.05 else math.nan
 
 
 def verdict(share: float) -> Verdict:

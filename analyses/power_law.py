@@ -108,8 +108,9 @@ def check_points(points: pd.DataFrame, least: int, what: str) -> None:
                 f"{column} holds {values[~(np.isfinite(values) & (values > 0))][0]:g}; {what} "
                 "needs positive finite numbers: leave such runs out"
             )
-    if points["x"].nunique() < least:
+    different = len(set(points["x"]))
+    if different < least:
         raise InputError(
-            f"{what} needs runs at {least} or more different x, but {points['x'].nunique()} are "
-            "left: give more runs"
+            f"{what} needs runs at {least} or more different x, but {different} are left: give "
+            "more runs"
         )

@@ -11,6 +11,7 @@ from analyses.checkpoints import read_from
 from analyses.diverging_time import MIN_X as MIN_X_DIVERGING
 from analyses.diverging_time import diverging_time
 from analyses.power_law import MIN_X, power_law
+from analyses.rows import Row, kept, numbers, records
 from analyses.scaling_figure import X_NAMES, scaling_figure
 from analyses.scaling_points import READINGS, other_differences, points_of
 from circuits.errors import InputError
@@ -27,15 +28,16 @@ def answer(request: Scaling) -> Answer:
     """
     runs = _open(request)
     points = points_of(runs, request.x, request.time)
-    reached = points[np.isfinite(points["sound"])]
+    reached = kept(points, np.isfinite(numbers(points, "sound")))
     least = MIN_X_DIVERGING if request.diverging else MIN_X
-    if reached["x"].nunique() < least:
+    if len(set(reached["x"])) < least:
         raise InputError(_too_few(points, reached, request, least))
     fits = []
     diverging = []
     for reading in READINGS:
-        used = reached[np.isfinite(reached[reading])].rename(columns={reading: "time"})
-        if used["x"].nunique() < least:
+        used = kept(reached, np.isfinite(numbers(reached, reading)))
+        used["time"] = used[reading]
+        if len(set(used["x"])) < least:
             continue
         found = power_law(used, request.exponent, request.resamples, SEED)
         fits.append({"reading": reading, **found})
@@ -73,11 +75,11 @@ def _open(request: Scaling) -> list[Run]:
 
 
 def _too_few(points: pd.DataFrame, reached: pd.DataFrame, request: Scaling, least: int) -> str:
-    late = points[~points["run"].isin(reached["run"])]
-    names = ", ".join(f"{row.run} (by step {row.last})" for row in late.itertuples())
+    late = [row for row in records(points) if row["run"] not in set(reached["run"])]
+    names = ", ".join(f"{row['run']} (by step {row['last']})" for row in late)
     why = f"; not reached in {names}: train longer" if names else ""
     return (
-        f"time {request.time} was reached at {reached['x'].nunique()} different {request.x}; the "
+        f"time {request.time} was reached at {len(set(reached['x']))} different {request.x}; the "
         f"fit needs at least {least}{why}, or give runs with other {request.x}"
     )
 
@@ -87,23 +89,28 @@ def _summary(
 ) -> list[str]:
     name, points = X_NAMES.get(request.x, request.x), tables["points"]
     lines = [f"time {request.time} against {name}, {len(points)} runs"]
-    for row in points.itertuples():
-        sound = f"{row.sound:.0f}" if np.isfinite(row.sound) else f"not reached by step {row.last}"
-        paper = f"{row.paper:.0f}" if np.isfinite(row.paper) else "not reached"
-        lines.append(f"  {row.run}: {name} {row.x:g}, {sound} held, {paper} as the paper reads it")
-    missed = (~np.isfinite(points["sound"])).sum()
+    for row in records(points):
+        sound, paper = (_time(row[reading], row["last"]) for reading in ("sound", "paper"))
+        lines.append(
+            f"  {row['run']}: {name} {row['x']:g}, {sound} held, {paper} as the paper has it"
+        )
+    missed = int(np.isinf(numbers(points, "sound")).sum())
     if missed:
         lines.append(
             f"{missed} runs end before the time; leaving them out flatters a small exponent"
         )
-    lines += [_fit_line(row) for _, row in tables["fits"].iterrows()]
-    lines += [_diverging_line(row) for _, row in tables["diverging"].iterrows()]
+    lines += [_fit_line(row) for row in records(tables["fits"])]
+    lines += [_diverging_line(row) for row in records(tables["diverging"])]
     if differences:
         lines.append(f"besides {name} and seeds the runs differ in {', '.join(differences)}")
     return lines
 
 
-def _fit_line(row: pd.Series) -> str:
+def _time(time: float, last: int) -> str:
+    return f"{time:.0f}" if np.isfinite(time) else f"not reached by step {last}"
+
+
+def _fit_line(row: Row) -> str:
     text = f"{row['reading']}: exponent {row['exponent']:.3f}"
     if np.isnan(row["low"]):
         text += ", no interval over seeds: there is one run for each x"
@@ -112,13 +119,13 @@ def _fit_line(row: pd.Series) -> str:
     text += f" ({row['points_low']:.3f} to {row['points_high']:.3f} over points, the paper's way)"
     if not np.isnan(row["lack_of_fit_p"]):
         text += f"; lack of fit p {row['lack_of_fit_p']:.2g}"
-    if "theory" in row.index:
+    if "theory" in row:
         says = {True: "agrees", False: "disagrees", None: "cannot be compared"}[row["agrees"]]
         text += f"; the exponent {row['theory']:g} {says}"
     return text
 
 
-def _diverging_line(row: pd.Series) -> str:
+def _diverging_line(row: Row) -> str:
     upper = f"{row['critical_high']:.4g}" if np.isfinite(row["critical_high"]) else "no upper end"
     text = (
         f"{row['reading']}: A (K* - K)^-gamma with K* {row['critical']:.4g} "

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from analyses.rows import Row, kept, numbers, records
 from analyses.scaling_points import READINGS
 from analyses.time_figure import line_colour
 from circuits.figures.theme import LIGHT, Theme, themed, visible_text
@@ -38,7 +39,7 @@ def scaling_figure(
     """
     figure = go.Figure()
     for number, reading in enumerate(READINGS):
-        used = points[np.isfinite(points[reading])]
+        used = kept(points, np.isfinite(numbers(points, reading)))
         figure.add_trace(
             go.Scatter(
                 x=used["x"].to_list(),
@@ -46,16 +47,16 @@ def scaling_figure(
                 mode="markers",
                 name=reading,
                 marker={"color": line_colour(number, theme), "size": 8},
-                text=[visible_text(f"{r.run} ({r.seed})") for r in used.itertuples()],
+                text=[visible_text(f"{row['run']} ({row['seed']})") for row in records(used)],
                 hovertemplate="%{text}<br>x %{x:g}<br>step %{y:.0f}<extra></extra>",
             )
         )
         grid = np.geomspace(points["x"].min(), points["x"].max(), 60)
-        for _, fit in _of(fits, reading).iterrows():
+        for fit in _of(fits, reading):
             law = fit["amplitude"] * grid ** fit["exponent"]
             label = f"{reading}: exponent {fit['exponent']:.2f}"
             figure.add_trace(_law(grid, law, label, line_colour(number, theme), "solid"))
-        for _, fit in _of(diverging, reading).iterrows():
+        for fit in _of(diverging, reading):
             law = np.exp(fit["log_amplitude"] - fit["gamma"] * np.log(fit["critical"] - grid))
             label = f"{reading}: K* {fit['critical']:.3g}, gamma {fit['gamma']:.2f}"
             figure.add_trace(_law(grid, law, label, line_colour(number, theme), "dash"))
@@ -69,8 +70,8 @@ def scaling_figure(
     )
 
 
-def _of(table: pd.DataFrame, reading: str) -> pd.DataFrame:
-    return table[table["reading"] == reading] if len(table) else table
+def _of(table: pd.DataFrame, reading: str) -> list[Row]:
+    return [row for row in records(table) if row["reading"] == reading]
 
 
 def _law(grid: np.ndarray, law: np.ndarray, label: str, colour: str, dash: str) -> go.Scatter:

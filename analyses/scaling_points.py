@@ -8,6 +8,7 @@ import pandas as pd
 
 from analyses.phases import check_chains, log_phases
 from analyses.plateau import check_marginals, log_series
+from analyses.rows import keyed
 from analyses.tau import tau_table
 from analyses.transitions import two_gen_time, two_mem_time
 from circuits.errors import InputError
@@ -118,5 +119,5 @@ def _times(run: Run, time: str) -> tuple[float, float, int]:
     config = check_marginals(run, f"--time {time}")
     series, lines = log_series(run), run.task().reference_lines()
     table = tau_table(series, math.log(config.k), lines["marginal_first_token_ce"])
-    row = table.set_index("definition").loc[time]
-    return float(row["paper"]), float(row["sound"]), int(series["step"].iloc[-1])
+    row = keyed(table, "definition")[time]
+    return row["paper"], row["sound"], int(series["step"].iloc[-1])

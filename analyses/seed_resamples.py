@@ -45,7 +45,7 @@ def seed_resamples(points: pd.DataFrame, n: int, seed: int = 0) -> SeedResamples
     crossed = len(seeds) > 1 and len(pairs) == len(seeds) * len(groups) == len(points)
     if crossed:
         drawn = generator.multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), size=n)
-        widen = _widen(len(seeds) / (len(seeds) - 1), len(seeds) - 1)
+        widen = _widen(len(seeds) / (len(seeds) - 1), float(len(seeds) - 1))
         return SeedResamples(drawn[:, at].astype(float), widen, "crossed")
     weights = np.ones((n, len(points)))
     for group in groups:
@@ -69,7 +69,7 @@ def _nested_widen(log_x: Float[np.ndarray, " point"], groups: list[np.ndarray]) 
         return float("inf")
     several = sizes > 1
     freedom = pull[several].sum() ** 2 / (pull[several] ** 2 / (sizes[several] - 1)).sum()
-    return _widen(pull.sum() / seen, freedom)
+    return _widen(float(pull.sum() / seen), float(freedom))
 
 
 def point_resamples(n_points: int, n: int, seed: int = 0) -> Weights:

@@ -1,5 +1,6 @@
 """The snap: are whole groups learned together, or is it how independent items look from afar?"""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from analyses.checkpoints import measure_checkpoints, read_from
 from analyses.collective import LEVEL, collective_row, holm
 from analyses.group_outcomes import group_outcomes
 from analyses.plateau import check_marginals, log_series
+from analyses.rows import keyed, numbers, records
 from analyses.tau import tau_table
 from analyses.time_figure import Line, time_figure
 from circuits.errors import InputError
@@ -31,6 +33,8 @@ SNAP, COVERAGE = 0.05, 0.2
 
 SEED = 0
 
+_ICC = ("icc", "icc_low", "icc_high", "step")
+
 
 def answer(request: Snap) -> Answer:
     """Scores whole groups of one run at its checkpoints and answers from the outcomes.
@@ -47,7 +51,7 @@ def answer(request: Snap) -> Answer:
     tau, steps = choose_steps(run, request.checkpoints)
     table = _measured(run, task, steps, request)
     table.insert(1, "share_of_tau", table["step"] / tau)
-    table["p_holm"] = holm(table["p_spread_by_slot"])
+    table["p_holm"] = holm(numbers(table, "p_spread_by_slot"))
     verdict = snap_verdict(table)
     options = {"groups": request.groups, "permutations": request.permutations, "seed": SEED}
     return Answer(
@@ -76,10 +80,10 @@ def choose_steps(run: Run, n: int) -> tuple[float, list[int]]:
     """
     series = log_series(run)
     config = check_marginals(run, "snap")
-    tau = float(tau_table(series, float(np.log(config.k))).set_index("definition").at["a", "sound"])
+    tau = keyed(tau_table(series, math.log(config.k)), "definition")["a"]["sound"]
     last = int(series["step"].iloc[-1])
     if not np.isfinite(tau):
-        lowest = series["candidate_loss"].min() / np.log(config.k)
+        lowest = numbers(series, "candidate_loss").min() / math.log(config.k)
         raise InputError(
             f"{run.name} does not reach tau: up to step {last} its candidate loss never stays "
             f"below 0.5 ln K (least {lowest:.2f} ln K); snap needs a run that does: train longer"
@@ -121,25 +125,21 @@ def snap_verdict(table: pd.DataFrame) -> dict[str, Any]:
         `least_p`, adjusted; `icc`, its interval and `icc_step`: the largest intraclass correlation
         among checkpoints with a mean accuracy of 0.2 to 0.8 (any checkpoint if there is none).
     """
-    half = table.loc[(table["share_of_tau"] - 0.5).abs().idxmin()]
-    amid = table[table["mean_accuracy"].between(0.2, 0.8) & table["icc"].notna()]
-    amid = amid if len(amid) else table[table["icc"].notna()]
-    if len(amid):
-        top = amid.loc[amid["icc"].idxmax()]
-    else:
-        top = pd.Series({"icc": np.nan, "icc_low": np.nan, "icc_high": np.nan, "step": np.nan})
+    rows = records(table)
+    half = min(rows, key=lambda row: abs(row["share_of_tau"] - 0.5))
+    known = [row for row in rows if not math.isnan(row["icc"])]
+    amid = [row for row in known if 0.2 <= row["mean_accuracy"] <= 0.8] or known
+    top = max(amid, key=lambda row: row["icc"], default=dict.fromkeys(_ICC, math.nan))
     least = float(table["p_holm"].min())
     return {
         "paper": _criterion(half["groups_80"]),
-        "paper_share": float(half["groups_80"]),
-        "paper_at": float(half["share_of_tau"]),
+        "paper_share": half["groups_80"],
+        "paper_at": half["share_of_tau"],
         "paper_of_null": _criterion(half["null_80"]),
         "collective": least < LEVEL,
         "least_p": least,
-        "icc": float(top["icc"]),
-        "icc_low": float(top["icc_low"]),
-        "icc_high": float(top["icc_high"]),
-        "icc_step": float(top["step"]),
+        **{name: top[name] for name in _ICC[:3]},
+        "icc_step": top["step"],
     }
 
 
@@ -164,13 +164,13 @@ def _summary(
         f"the test: members of a group are {told} (least adjusted p {verdict['least_p']:.2g}); "
         f"intraclass correlation {verdict['icc']:.3f} ({verdict['icc_low']:.3f} to "
         f"{verdict['icc_high']:.3f}), where 1 is all or none",
-        "  tau   step  mean acc.   80 % (null)         100 % (null)        p       icc",
+        "  tau   step  mean acc.   80 % (null)        100 % (null)     adj. p     icc",
     ]
-    for row in table.itertuples():
+    for row in records(table):
         lines.append(
-            f"  {row.share_of_tau:4.2f} {row.step:6d}   {row.mean_accuracy:.3f}    "
-            f"{row.groups_80:6.1%} ({row.null_80:6.1%})   {row.groups_100:6.1%} "
-            f"({row.null_100:6.1%})   {row.p_holm:.2g}   {row.icc:.3f}"
+            f"  {row['share_of_tau']:4.2f} {row['step']:6d}   {row['mean_accuracy']:.3f}    "
+            f"{row['groups_80']:6.1%} ({row['null_80']:6.1%})   {row['groups_100']:6.1%} "
+            f"({row['null_100']:6.1%})   {row['p_holm']:7.2g} {row['icc']:7.3f}"
         )
     return lines
 

@@ -14,6 +14,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from analyses.crossings import Steps, Times, Values, first_below, held_below, redrawn, shifted
+from analyses.rows import numbers
 
 Name = Literal["a", "b", "c", "d", "e"]
 
@@ -97,10 +98,10 @@ def tau_table(
         `sound`, `sound_low`, `sound_high`: the same threshold, crossed for at least five rows and
         interpolated between rows.
     """
-    steps = series["step"].to_numpy(dtype=float)
+    steps = numbers(series, "step")
     rows = []
     for each in DEFINITIONS:
-        values, se = _loss(series, each.loss)
+        values, se = numbers(series, each.loss), numbers(series, f"{each.loss}_se")
         level = ln_k
         if each.loss == "first_token_ce" and marginal_first is not None:
             level = marginal_first
@@ -129,9 +130,3 @@ def _quantiles(times: Times) -> tuple[float, float]:
     ordered = np.sort(times)
     cut = round(0.025 * (len(ordered) - 1))
     return float(ordered[cut]), float(ordered[len(ordered) - 1 - cut])
-
-
-def _loss(
-    series: pd.DataFrame, name: str
-) -> tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]]:
-    return series[name].to_numpy(dtype=float), series[f"{name}_se"].to_numpy(dtype=float)

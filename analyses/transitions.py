@@ -4,26 +4,28 @@ A table here has one row a step, with `step`, `phase`, `nearest_phase`, and the 
 `<predictor>_train` and `<predictor>_new` in nats.
 """
 
+import itertools
 import math
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from analyses.rows import numbers, records
 from mechinterp.nearest_predictor import PHASES
 
 RISE = 2.0
 """Growth of the KL to the truth on new chains, over its least value, that we call transience."""
 
 
-def phase_distance(table: pd.DataFrame, phase: str) -> pd.Series:
+def phase_distance(table: pd.DataFrame, phase: str) -> np.ndarray:
     """Distance to the nearest predictor of a phase: geometric mean of both sets of chains (nats).
 
     The mean that `mechinterp.nearest_predictor.nearest_phase` compares.
     """
     names = [n for n, p in PHASES.items() if p == phase and f"{n}_train" in table.columns]
-    means = [(table[f"{n}_train"] * table[f"{n}_new"]).clip(lower=0.0) ** 0.5 for n in names]
-    return pd.concat(means, axis=1).min(axis=1)
+    products = [numbers(table, f"{n}_train") * numbers(table, f"{n}_new") for n in names]
+    return np.sqrt(np.clip(products, 0.0, None)).min(0)
 
 
 def spells(table: pd.DataFrame) -> pd.DataFrame:
@@ -56,25 +58,21 @@ def transitions(table: pd.DataFrame) -> pd.DataFrame:
         interpolating ln(distance / distance) (the last such step if there are several; NaN if the
         two never cross there), and `share_of_steps`, the bracket's width over `first_after`.
     """
-    named = spells(table)
-    named = named[named["phase"] != "mixed"].reset_index(drop=True)
+    named = [row for row in records(spells(table)) if row["phase"] != "mixed"]
+    steps = numbers(table, "step")
     rows = []
-    for (_, old), (_, young) in zip(
-        named.iloc[:-1].iterrows(), named.iloc[1:].iterrows(), strict=True
-    ):
+    for old, young in itertools.pairwise(named):
         if old["phase"] == young["phase"]:
             continue
-        inside = table[table["step"].between(old["last"], young["first"])]
-        ratio = np.log(
-            phase_distance(inside, old["phase"]) / phase_distance(inside, young["phase"])
-        )
+        inside = (steps >= old["last"]) & (steps <= young["first"])
+        ratio = np.log(phase_distance(table, old["phase"]) / phase_distance(table, young["phase"]))
         rows.append(
             {
                 "before": old["phase"],
                 "after": young["phase"],
-                "last_before": int(old["last"]),
-                "first_after": int(young["first"]),
-                "crossing": last_rise(inside["step"].to_numpy(), ratio.to_numpy()),
+                "last_before": old["last"],
+                "first_after": young["first"],
+                "crossing": last_rise(steps[inside], ratio[inside]),
                 "share_of_steps": (young["first"] - old["last"]) / max(young["first"], 1),
             }
         )
@@ -112,9 +110,8 @@ def two_gen_time(table: pd.DataFrame) -> float:
     """
     present = [p for p in dict.fromkeys(PHASES.values()) if p != "2-Gen"]
     others = [p for p in present if _exists(table, p)]
-    rival = pd.concat([phase_distance(table, phase) for phase in others], axis=1).min(axis=1)
-    ratio = np.log(rival / phase_distance(table, "2-Gen"))
-    return first_rise(table["step"].to_numpy(), ratio.to_numpy())
+    rival = np.min([phase_distance(table, phase) for phase in others], axis=0)
+    return first_rise(numbers(table, "step"), np.log(rival / phase_distance(table, "2-Gen")))
 
 
 def two_mem_time(table: pd.DataFrame) -> float:
@@ -128,9 +125,10 @@ def two_mem_time(table: pd.DataFrame) -> float:
     entered = two_gen_time(table)
     if not _exists(table, "2-Mem") or math.isinf(entered):
         return math.inf
-    later = table[table["step"] >= entered]
-    ratio = np.log(later["two_gen_train"] / later["two_mem_train"])
-    return first_rise(later["step"].to_numpy(), ratio.to_numpy()) if len(later) else math.inf
+    steps = numbers(table, "step")
+    later = steps >= entered
+    ratio = np.log(numbers(table, "two_gen_train") / numbers(table, "two_mem_train"))
+    return first_rise(steps[later], ratio[later])
 
 
 def transience(table: pd.DataFrame) -> dict[str, Any]:
@@ -143,18 +141,18 @@ def transience(table: pd.DataFrame) -> dict[str, Any]:
         `transient`: 2-Gen was entered and left, the KL on new chains has at least doubled since its
         least value, and that on training chains has fallen.
     """
-    least = int(table["truth_new"].to_numpy().argmin())
-    then, last = table.iloc[least], table.iloc[-1]
+    rows = records(table)
+    then, last = min(rows, key=lambda row: row["truth_new"]), rows[-1]
     entered, left = two_gen_time(table), two_mem_time(table)
-    rise = float(last["truth_new"] / then["truth_new"]) if then["truth_new"] > 0 else math.inf
+    rise = last["truth_new"] / then["truth_new"] if then["truth_new"] > 0 else math.inf
     return {
         "entered": entered,
         "left": left,
-        "least_step": int(then["step"]),
-        "least_new": float(then["truth_new"]),
-        "last_new": float(last["truth_new"]),
-        "train_then": float(then["truth_train"]),
-        "train_last": float(last["truth_train"]),
+        "least_step": then["step"],
+        "least_new": then["truth_new"],
+        "last_new": last["truth_new"],
+        "train_then": then["truth_train"],
+        "train_last": last["truth_train"],
         "rise": rise,
         "transient": math.isfinite(left)
         and rise >= RISE

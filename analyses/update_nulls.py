@@ -115,7 +115,7 @@ def simulate_adamw(
     """Gives the path of weights that torch's AdamW drives along gradients of white noise.
 
     The weights start at 0, and the first tenth of the path is dropped, in which the second moments
-    settle. Costs about 20 microseconds a step.
+    settle. Costs about 0.1 ms a step.
 
     Args:
         training: beta1, beta2, eps, lr and weight_decay are used.
@@ -130,7 +130,7 @@ def simulate_adamw(
         betas=(training.beta1, training.beta2),
         eps=training.eps,
         weight_decay=training.weight_decay,
-        fused=True,
+        foreach=False,
     )
     generator = torch.Generator().manual_seed(seed)
     burn = n_steps // 10

@@ -12,7 +12,7 @@ from analyses.checkpoints import progress, read_from
 from analyses.update_nulls import equal_norm_band, momentum_table, vanishing_lag
 from analyses.update_spans import Grid, choose_grid, choose_lags
 from analyses.update_sums import update_sums
-from analyses.update_tables import average_table, cosine_table, phase_table, update_table
+from analyses.update_tables import READINGS, average_table, cosine_table, phase_table, update_table
 from analyses.weight_groups import MODEL, FlatLayout
 from analyses.weight_updates_figures import (
     alignment_figure,
@@ -117,11 +117,11 @@ def _summary(run: Run, grid: Grid, tables: dict[str, pd.DataFrame]) -> list[str]
             f"  lag {row.lag} ({row.lag_steps} steps)  {row.cosine:+.4f} over {row.pairs} pairs; "
             f"chance ±{row.mean_band:.4f}, momentum {row.momentum:+.4f}: {row.verdict}"
         )
-    own = tables["momentum"].set_index("span").loc[[grid.span]].iloc[0]
+    momentum = tables["momentum"]
+    gone = int(momentum[momentum["span"] == grid.span]["vanishes_at_lag"].iloc[0])
     lines.append(
         f"momentum alone gives less than {_model_band(tables['groups']):.4f} (the band of "
-        f"independent updates of equal norm) from lag {own['vanishes_at_lag']} "
-        f"({own['vanishes_at_lag'] * grid.span} steps) on"
+        f"independent updates of equal norm) from lag {gone} ({gone * grid.span} steps) on"
     )
     lines += _phase_lines(tables.get("phases"))
     updates = tables["updates"]
@@ -142,13 +142,17 @@ def _summary(run: Run, grid: Grid, tables: dict[str, pd.DataFrame]) -> list[str]
 def _phase_lines(phases: pd.DataFrame | None) -> list[str]:
     if phases is None:
         return []
-    return [
-        f"lag 1 by phase, {reading} (tau {rows['tau'].iloc[0]:.0f}): "
-        + ", ".join(
+    lines = []
+    for reading, definition in READINGS:
+        rows = phases[phases["reading"] == reading]
+        means = ", ".join(
             f"{row.phase} {row.cosine:+.3f} ({row.pairs})" for row in rows.itertuples() if row.pairs
         )
-        for reading, rows in phases.groupby("reading", sort=False)
-    ]
+        reached = f"tau {rows['tau'].iloc[0]:.0f}" if len(rows) else "not reached"
+        lines.append(
+            f"by phase of tau ({definition}), {reading}: {reached}; {means or 'no phases'}"
+        )
+    return lines
 
 
 def _most_agreeing(averages: pd.DataFrame, groups: pd.DataFrame) -> str:

@@ -110,6 +110,8 @@ def _choose(
 ) -> tuple[Edge, ...]:
     """The edges to cut; with a circuit, those that it still has."""
     chosen = graph.select(edges) if within is None or edges is not None else tuple(within)
+    if not chosen:
+        raise InputError("edges is empty: name at least one edge, or pass None for all")
     for edge in chosen:
         if within is not None and edge not in within:
             raise InputError(f"edges names {edge.name!r}, which within= has cut already")

@@ -128,7 +128,12 @@ def prepare(
     """
     weights = read_weights(model)
     graph = graph or Graph.of(model)
-    _check(model, clean, corrupt, attention_mask, ablation)
+    _check(model, clean, corrupt, attention_mask, ablation, metric)
+    if within is not None and Graph.of(model, within.graph.granularity) != within.graph:
+        raise InputError(
+            f"within is a circuit of another graph, {within.graph.to_json()}: make it with "
+            "Graph.of(model)"
+        )
     reads = scored_positions(metric, scored, clean.shape[1])
     n_pos = max(reads) + 1
     check_length(model, n_pos)
@@ -171,9 +176,16 @@ def prepare(
     )
 
 
-def _check(model: Any, clean: Any, corrupt: Any, attention_mask: Any, ablation: str) -> None:
+def _check(
+    model: Any, clean: Any, corrupt: Any, attention_mask: Any, ablation: str, metric: Metric
+) -> None:
     check_tokens(model, "clean", clean)
     check_ablation(ablation, corrupt)
+    if corrupt is not None and ablation != "patch" and metric != "logit_diff":
+        raise InputError(
+            f"corrupt is given but ablation={ablation!r} does not read it: use ablation='patch' or "
+            "leave corrupt out"
+        )
     if corrupt is not None:
         check_tokens(model, "corrupt", corrupt, like=clean)
     if attention_mask is not None:

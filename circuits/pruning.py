@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pandas as pd
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -118,7 +119,8 @@ def prune(
     if start is not None:
         check_circuit("start", start, model)
     graph = start.graph if start is not None else Graph.of(model, granularity)
-    with undisturbed(model):
+    # Leaving inference mode, should the caller be in it: the estimates need gradients.
+    with torch.inference_mode(False), undisturbed(model):
         prepared = prepare(
             model,
             clean,

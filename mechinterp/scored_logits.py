@@ -1,5 +1,7 @@
 """Logits at the scored positions only: nothing that cannot reach them is computed."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -60,7 +62,7 @@ def covers(model: HookedTransformer) -> bool:
 
 
 def _last_block(
-    block: torch.nn.Module, resid: Float[Tensor, "batch pos d_model"], scored: Tensor
+    block: Any, resid: Float[Tensor, "batch pos d_model"], scored: Tensor
 ) -> Float[Tensor, "batch scored d_model"]:
     attn = block.attn
     read = block.ln1(resid)

@@ -72,19 +72,20 @@ def task_vector_finding(model: Any, task: MarkovChains) -> Finding:
 
 def _halves(task: MarkovChains) -> tuple[ChainSequences, ChainSequences]:
     """Two sets of sequences of the same chains, which take turns."""
-    frozen = task.config.k != "inf"
-    n_chains = min(task.config.k if frozen else task.config.held_out, MOST_CHAINS)
+    frozen = isinstance(task.config.k, int)
+    all_chains = task.config.k if isinstance(task.config.k, int) else task.config.held_out
+    n_chains = min(all_chains, MOST_CHAINS)
     if n_chains < 2:
         raise InputError("the task-vector test needs at least two chains; this run has one")
-    all_chains = task.config.k if frozen else task.config.held_out
     n = 2 * PER_CHAIN * all_chains
     drawn = task.evaluation_set(n) if frozen else task.evaluation_new_set(n)
     kept = (drawn.chain < n_chains).nonzero()[:, 0]
     first, second = kept[: PER_CHAIN * n_chains], kept[PER_CHAIN * n_chains :]
-    return tuple(  # type: ignore[return-value]
-        ChainSequences(drawn.tokens[part], drawn.chain[part], drawn.chains)
-        for part in (first, second)
-    )
+    return _part(drawn, first), _part(drawn, second)
+
+
+def _part(drawn: ChainSequences, rows: Tensor) -> ChainSequences:
+    return ChainSequences(drawn.tokens[rows], drawn.chain[rows], drawn.chains)
 
 
 def _patched(
@@ -114,23 +115,23 @@ def _probed(model: Any, vectors: TaskVectors, tested: ChainSequences) -> Any:
 
 
 def _lines(patch: TaskVectorPatch, probe: Any, size: Any, shares: Any) -> tuple[str, ...]:
-    moved = patch.table.set_index(["insert", "reader"])
-    chief = moved.loc[("target", "M1")]
+    rows = {(row["insert"], row["reader"]): row for row in patch.table.to_dict("records")}
+    chief = rows.pop(("target", "M1"))
     controls = ", ".join(
         f"{insert if reader == 'M1' else f'{insert} into {reader}'} {row['fraction']:.2f}"
-        for (insert, reader), row in moved.iterrows()
-        if (insert, reader) not in (("target", "M1"), ("none", "M1"))
+        for (insert, reader), row in rows.items()
+        if insert != "none"
     )
     last = probe.iloc[-1]
     own = shares.set_index("component").loc["recognition"]
     return (
         "Task vector (A1 into M1): another chain's vector moves the answer "
-        f"{chief['fraction']:.2f} of the way to that chain ({chief['low']:.2f} to {chief['high']:.2f}); "
-        f"controls: {controls}",
+        f"{chief['fraction']:.2f} of the way to that chain ({chief['low']:.2f} to "
+        f"{chief['high']:.2f}); controls: {controls}",
         f"  nearest vector names the chain in {last['accuracy']:.0%} of held-out sequences at "
         f"their end ({last['low']:.0%} to {last['high']:.0%}; exact posterior {last['best']:.0%}); "
         f"participation ratio {size.participation_ratio:.1f}",
-        f"  share of the difference between chains that does not depend on the current state: "
+        "  share of the difference between chains that does not depend on the current state: "
         f"{own['share']:.2f} ({own['low']:.2f} to {own['high']:.2f}; high for a task-recognition "
         "head, low for an induction head)",
     )

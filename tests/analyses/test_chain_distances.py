@@ -29,8 +29,8 @@ def test_a_planted_predictor_is_recognised(phase):
     assert row["phase"] == row["nearest_phase"] == phase
     assert row["distance"] == pytest.approx(0.0, abs=1e-9)
     assert row["certainty"] == 1.0
-    blurred = distance_row(distances(_computes(PREDICTORS[phase], 0.2), CONFIG, 24), 50)
-    assert blurred["phase"] == "mixed"
+    overconfident = distance_row(distances(_computes(PREDICTORS[phase], 5.0), CONFIG, 24), 50)
+    assert overconfident["phase"] == "mixed"
 
 
 def test_a_model_measured_by_the_tasks_own_diagnostics(tiny_runs):

@@ -1,5 +1,4 @@
 import numpy as np
-import pandas as pd
 import pytest
 from scipy.stats import binom
 
@@ -101,7 +100,5 @@ def test_nothing_right_is_no_evidence():
 
 
 def test_holm_by_hand():
-    adjusted = holm(pd.Series([0.01, 0.04, 0.03], index=[7, 8, 9]))
-    np.testing.assert_allclose(adjusted, [0.03, 0.06, 0.06])
-    assert adjusted.index.tolist() == [7, 8, 9]
-    assert holm(pd.Series([0.6, 0.7])).tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(holm(np.array([0.01, 0.04, 0.03])), [0.03, 0.06, 0.06])
+    assert holm(np.array([0.6, 0.7])).tolist() == [1.0, 1.0]

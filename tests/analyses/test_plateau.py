@@ -79,8 +79,7 @@ def test_verdicts(share, name):
 
 
 def test_a_share_needs_a_way_to_go():
-    row = pd.Series({"value": 0.5, "ignorant": 1.0, "marginal": 1.0})
-    assert math.isnan(knowledge_share(row))
+    assert math.isnan(knowledge_share({"value": 0.5, "ignorant": 1.0, "marginal": 1.0}))
 
 
 def _rows(path):

@@ -80,5 +80,7 @@ def test_what_is_refused(tiny_runs, reference):
     refused(r"--time two_gen needs a run of the task markov_chains", time="two_gen")
     refused(r"--time a needs a run of the task marginals", runs=(*NAMES, "chains"), x="k")
     refused(r"log of short has 3 rows", runs=(*NAMES, "short"))
-    refused(r"reached at 0 .*not reached in lookup-6 \(by step 120\)", time="e")
+    chains = (*(str(reference / name) for name in ("markov-inf", "markov-k4")), "chains")
+    missed = r"reached at [01] different length; .*not reached in markov-k4 \(by step 3000\)"
+    refused(missed, runs=chains, x="length", time="two_gen")
     refused(r"resamples is 3", resamples=3)

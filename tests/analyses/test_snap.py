@@ -20,13 +20,13 @@ def _planted(together):
     """Accuracy rises from 0.1 to 0.9 around tau; members rise together, or each on its own."""
     generator = np.random.default_rng(0)
     rows = []
-    for share in np.linspace(0, 1.5, 13):
+    for share in np.linspace(0, 1.5, 7):
         p = 0.1 + 0.8 / (1 + math.exp(-(share - 1) / 0.1))
         draws = generator.random((120, 1 if together else K))
         outcomes = np.broadcast_to(draws < p, (120, K)).copy()
-        rows.append({"step": share * 100, "share_of_tau": share, **collective_row(outcomes, 300)})
+        rows.append({"step": share * 100, "share_of_tau": share, **collective_row(outcomes, 200)})
     table = pd.DataFrame(rows)
-    table["p_holm"] = holm(table["p_spread_by_slot"])
+    table["p_holm"] = holm(table["p_spread_by_slot"].to_numpy())
     return table
 
 
@@ -42,8 +42,8 @@ def test_a_planted_snap_is_collective_and_independent_items_are_not():
 
 
 def test_steps_are_the_nearest_ones_each_once():
-    assert nearest_steps([0, 10, 20, 30, 100], 30, 4) == [0, 10, 20, 30]
-    assert nearest_steps([0, 100], 30, 20) == [0]
+    assert nearest_steps([0, 10, 20, 30, 100], 30.0, 4) == [0, 10, 20, 30]
+    assert nearest_steps([0, 100], 30.0, 20) == [0]
 
 
 def test_a_tiny_run_by_the_tasks_own_diagnostics(tiny_runs):

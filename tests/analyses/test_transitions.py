@@ -106,7 +106,9 @@ def test_the_distance_to_a_phase_is_that_of_the_rule():
     table = planted()
     row = table.iloc[3].to_dict()
     rule = nearest_phase({n: row[f"{n}_train"] for n in NAMES}, {n: row[f"{n}_new"] for n in NAMES})
-    two = sorted(phase_distance(table, p)[3] for p in ("1-Gen", "2-Gen", "1-Mem", "2-Mem"))[:2]
+    two = sorted(float(phase_distance(table, p)[3]) for p in ("1-Gen", "2-Gen", "1-Mem", "2-Mem"))[
+        :2
+    ]
     assert two[1] / two[0] == pytest.approx(rule.margin)
 
 
