@@ -114,6 +114,28 @@ class WeightUpdates(Request):
     """Lags in updates; by default 1, 2, 4 and 8, as far as the run is long enough."""
 
 
+@dataclass(frozen=True)
+class Curvature(Request):
+    """Is the loss at a checkpoint a saddle, how sharp is it, and does gradient noise escape it?
+
+    Both ends of the Hessian's spectrum with residuals, trace and density, gradient and gradient
+    noise along the sharp and the escape directions, and the paper's power iteration beside them.
+    """
+
+    steps: tuple[int, ...] = ()
+    """Checkpoints to measure; by default some spread evenly over the run."""
+    checkpoints: int = 5
+    """How many, unless --steps names them."""
+    examples: int = 128
+    """Evaluation sequences in the fixed batch."""
+    eigenvalues: int = 2
+    """Eigenvalues of each end."""
+    probes: int = 4
+    """Random vectors for the traces and the density."""
+    lanczos: int = 20
+    """Lanczos steps for the density."""
+
+
 def question(request: type) -> str:
     """Gives the question that an analysis answers."""
     return (request.__doc__ or "").strip().splitlines()[0]
@@ -125,5 +147,6 @@ REQUESTS: dict[str, type[Output]] = {
     "phases": Phases,
     "scaling": Scaling,
     "weight_updates": WeightUpdates,
+    "curvature": Curvature,
 }
 """Every analysis by the name of its module, in the order in which one would ask."""

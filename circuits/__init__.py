@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from circuits.errors import InputError
 
 if TYPE_CHECKING:
+    from circuits.circuit_faithfulness import faithfulness
     from circuits.edge_ablation import EdgeEffects, edge_effects
     from circuits.edge_gradients import edge_gradients
-    from circuits.faithfulness import faithfulness
     from circuits.graph import Circuit, Edge, Graph, Node, Reader
     from circuits.pruning import prune
 
@@ -39,7 +39,7 @@ _HOME = {
     "Reader": "graph",
     "edge_effects": "edge_ablation",
     "edge_gradients": "edge_gradients",
-    "faithfulness": "faithfulness",
+    "faithfulness": "circuit_faithfulness",
     "prune": "pruning",
 }
 

@@ -18,6 +18,8 @@ from circuits.errors import InputError
 
 NORMALIZATIONS = ("LN", "LNPre", "RMS", "RMSPre", None)
 POSITIONS = ("standard", "rotary", "shortformer", "alibi")
+TILE = 512
+"""Tokens that an MLP works on at once: a few hundred KiB of activations."""
 POST_NORM = ("Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoeForCausalLM")
 
 
@@ -95,20 +97,30 @@ class MLPWeights:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Output for a residual stream x; the norm is applied here."""
-        normalized = self.norm(x)
-        flat = normalized.reshape(-1, x.shape[-1])
-        pre = flat @ self.W_in if self.gated else torch.addmm(self.b_in, flat, self.W_in)
-        return self.from_pre(pre.view(*x.shape[:-1], -1))
+        flat = self.norm(x).reshape(-1, x.shape[-1])
+        out = in_tiles(lambda part: self.from_pre(self._pre(part)), flat)
+        return out.view(x.shape)
 
     def from_pre(self, pre: Tensor) -> Tensor:
-        """Output for what the first matrix gives (`b_in` in it, unless gated)."""
+        """Output for what the first matrix gives (`b_in` in it, unless gated), a row a token."""
         if self.gated:
             gate, linear = pre.chunk(2, dim=-1)
             post = self.act(gate) * linear + self.b_in
         else:
             post = self.mid_norm(self.act(pre))
-        out = torch.addmm(self.b_out, post.reshape(-1, post.shape[-1]), self.W_out)
-        return out.view(*pre.shape[:-1], -1)
+        return torch.addmm(self.b_out, post, self.W_out)
+
+    def _pre(self, x: Tensor) -> Tensor:
+        return x @ self.W_in if self.gated else torch.addmm(self.b_in, x, self.W_in)
+
+
+def in_tiles(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+    """Applies a function to tiles of rows, so that what it makes on the way stays in the cache."""
+    if len(rows[0]) <= TILE:
+        return function(*rows)
+    return torch.cat(
+        [function(*parts) for parts in zip(*(r.split(TILE) for r in rows), strict=True)]
+    )
 
 
 @dataclass(frozen=True)

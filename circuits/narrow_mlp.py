@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from circuits.attention_math import At, take
-from circuits.model_weights import ModelWeights
+from circuits.model_weights import ModelWeights, in_tiles
 from circuits.streams import Streams
 
 
@@ -31,11 +31,12 @@ class NarrowMLP:
         self.mlp_in, self.mlp_out = streams.mlp_in, streams.mlp_out
         self.base = norm.linear_part(self.mlp_in) @ self.mlp.W_in
         self.W = norm.linear_part(base.weights.attention[layer].W_O) @ self.mlp.W_in
-        self.bias = self.W.new_zeros(self.W.shape[-1])
+        bias = self.W.new_zeros(1, self.W.shape[-1])
         if not self.mlp.gated:
-            self.bias = self.bias + self.mlp.b_in
+            bias = bias + self.mlp.b_in
         if norm.b is not None:
-            self.bias = self.bias + norm.b @ self.mlp.W_in
+            bias = bias + norm.b @ self.mlp.W_in
+        self.bias = bias
 
     @staticmethod
     def pays(weights: ModelWeights, n_heads: int) -> bool:
@@ -58,11 +59,22 @@ class NarrowMLP:
             `"edge batch at d_model"`.
         """
         factor = self.mlp.norm.factor(take(self.mlp_in, at) + total)
-        pre = torch.addcmul(self.bias, take(self.base, at), factor)
-        start = 0
+        base, mlp_out = take(self.base, at), take(self.mlp_out, at)
+        responses, start = [], 0
         for z, held in zip(dz, heads, strict=True):
             stop = start + z.shape[0]
-            flat = (z.transpose(-2, -3).flatten(-2) * factor[start:stop]).flatten(0, -2)
-            pre[start:stop].view(-1, pre.shape[-1]).addmm_(flat, self.W[list(held)].flatten(0, 1))
+            W = torch.cat([self.W[list(held)].flatten(0, 1), self.bias])
+            scaled = z.transpose(-2, -3).flatten(-2) * factor[start:stop]
+            inner = torch.cat([scaled, torch.ones_like(scaled[..., :1])], dim=-1)
+            out = self._tiles(base.expand(len(z), *base.shape), factor[start:stop], inner, W)
+            responses.append(out.view(*z.shape[:2], len(at), -1).sub_(mlp_out))
             start = stop
-        return self.mlp.from_pre(pre).sub_(take(self.mlp_out, at))
+        return responses[0] if len(responses) == 1 else torch.cat(responses)
+
+    def _tiles(self, base: Tensor, factor: Tensor, inner: Tensor, W: Tensor) -> Tensor:
+        """MLP outputs, a row a token; the bias comes in through the last column of `inner`."""
+
+        def tile(base: Tensor, factor: Tensor, inner: Tensor) -> Tensor:
+            return self.mlp.from_pre((base * factor).addmm_(inner, W))
+
+        return in_tiles(tile, base.flatten(0, -2), factor.flatten(0, -2), inner.flatten(0, -2))

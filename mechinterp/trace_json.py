@@ -45,7 +45,7 @@ def as_json(traced: Traced) -> dict[str, Any]:
 
 
 def _parts(parts: Parts, known: dict[str, Any]) -> dict[str, Any]:
-    circuit = parts.circuit
+    circuit, held_out = parts.circuit, parts.faithfulness
     return {
         "heads": _rows(parts.heads.table),
         "edges": _rows(parts.edges.table),
@@ -54,6 +54,8 @@ def _parts(parts: Parts, known: dict[str, Any]) -> dict[str, Any]:
             "excess_kl": circuit.excess,
             "complete": circuit.complete,
             "edges": circuit.names,
+            "held_out": None if held_out is None else _rows(held_out.table),
+            "random_circuits": None if held_out is None else _rows(held_out.controls),
         },
         "provenance": known
         | {

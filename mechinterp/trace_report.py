@@ -18,7 +18,7 @@ from mechinterp.runs import open_checkpoint
 from mechinterp.runs.atomic import replace_file
 from mechinterp.trace import Trace
 from mechinterp.trace_json import as_json
-from mechinterp.tracing import BUDGET, Options, Parts, Traced, trace
+from mechinterp.tracing import BUDGET, PRUNED_ON, Options, Parts, Traced, trace
 
 BAR = 24
 """Characters of the longest bar."""
@@ -95,11 +95,22 @@ def _print_parts(parts: Parts, console: Console, top: int) -> None:
     console.print(
         _effects(largest, "edge", f"The {len(largest)} strongest of {total} edges, by cutting them")
     )
-    console.print(
-        f"Circuit: {len(parts.circuit)} of {total} edges are enough to stay within {BUDGET} nats "
-        f"(KL {parts.circuit.excess:.3f}) of the whole model.",
-        highlight=False,
-        soft_wrap=True,
+    console.print(_circuit(parts, total), highlight=False, soft_wrap=True)
+
+
+def _circuit(parts: Parts, total: int) -> str:
+    line = (
+        f"Circuit: {len(parts.circuit)} of {total} edges stay within {BUDGET} nats KL of the "
+        f"whole model on {PRUNED_ON} examples"
+    )
+    if parts.faithfulness is None:
+        return f"{line}."
+    held_out, controls = parts.faithfulness["kl"], parts.faithfulness.controls
+    alike = controls[(controls["measure"] == "kl") & (controls["kind"] == "same layers")]
+    return (
+        f"{line}; on the others {held_out['circuit']:.3f} ({held_out['low']:.3f} to "
+        f"{held_out['high']:.3f}), against {alike['mean'].iloc[0]:.3f} for random circuits with as "
+        "many edges into each layer."
     )
 
 

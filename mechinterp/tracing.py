@@ -7,7 +7,8 @@ from typing import Literal
 import torch
 from transformer_lens import HookedTransformer
 
-from circuits import EdgeEffects, edge_effects, prune
+from circuits import EdgeEffects, edge_effects, faithfulness, prune
+from circuits.circuit_faithfulness import Faithfulness
 from circuits.errors import InputError
 from circuits.head_ablation import HeadEffects, head_effects
 from circuits.pruning import PrunedCircuit
@@ -24,8 +25,11 @@ BUDGET = 0.05
 MEASURED_ON = 128
 """Sequences behind the diagnostics, which score every candidate of each, and the mechanisms."""
 
-PRUNED_ON = 64
+PRUNED_ON = 32
 """Examples that pruning runs on: it measures whole circuits hundreds of times."""
+
+RANDOM_CIRCUITS = 4
+"""Random circuits of the same size that the pruned one is compared with."""
 
 Ablation = Literal["zero", "mean", "resample", "patch"]
 Say = Callable[[str], None]
@@ -73,12 +77,16 @@ class Parts:
     Attributes:
         heads: effect of ablating each head on the loss at the scored positions (nats).
         edges: effect of cutting each edge, likewise.
-        circuit: the edges that are left when all has gone that can go within `BUDGET`.
+        circuit: the edges that are left when all has gone that can go within `BUDGET`, on the
+            first `PRUNED_ON` examples.
+        faithfulness: what that circuit alone does on the others, beside random circuits; None when
+            there are no others.
     """
 
     heads: HeadEffects
     edges: EdgeEffects
     circuit: PrunedCircuit
+    faithfulness: Faithfulness | None
 
 
 def trace(run: Run, step: int, options: Options, say: Say = lambda _: None) -> Traced:
@@ -131,7 +139,7 @@ def _parts(model: HookedTransformer, task: Task, pairs: Pairs, options: Options,
         granularity=options.granularity,
     )
     say("pruning the circuit")
-    few = slice(PRUNED_ON)
+    few, others = slice(PRUNED_ON), slice(PRUNED_ON, None)
     circuit = prune(
         model,
         pairs.clean[few],
@@ -142,7 +150,19 @@ def _parts(model: HookedTransformer, task: Task, pairs: Pairs, options: Options,
         granularity=options.granularity,
         budget=BUDGET,
     )
-    return Parts(heads, edges, circuit)
+    if options.examples < PRUNED_ON + 2:
+        return Parts(heads, edges, circuit, None)
+    held_out = faithfulness(
+        model,
+        circuit,
+        pairs.clean[others],
+        "kl",
+        ablation=options.ablation,
+        corrupt=None if partner is None else partner[others],
+        scored=task.scored,
+        n_random=RANDOM_CIRCUITS,
+    )
+    return Parts(heads, edges, circuit, held_out)
 
 
 def load(run: Run, step: int, device: str = "cpu") -> HookedTransformer:

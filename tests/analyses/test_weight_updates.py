@@ -148,8 +148,10 @@ def test_bands_by_drawing_signs_and_directions():
     assert band == pytest.approx(1.96 * cosines.std(), rel=0.03)
     drawn = rng.standard_normal((2, 20000, 50))
     drawn /= np.linalg.norm(drawn, axis=2, keepdims=True)
-    assert equal_norm_band(50) == pytest.approx(1.96 * (drawn[0] * drawn[1]).sum(1).std(), rel=0.03)
-    assert band > 1.2 * equal_norm_band(50)
+    assert equal_norm_band(50.0) == pytest.approx(
+        1.96 * (drawn[0] * drawn[1]).sum(1).std(), rel=0.03
+    )
+    assert band > 1.2 * equal_norm_band(50.0)
 
 
 @pytest.mark.parametrize(("span", "lag"), [(1, 1), (1, 7), (6, 1), (6, 2), (25, 1)])

@@ -26,7 +26,7 @@ def measure_of(model, ablation="mean", granularity="head"):
             "kl",
             graph=Graph.of(model, granularity),
             ablation=ablation,
-            corrupt=CORRUPT,
+            corrupt=CORRUPT if ablation == "patch" else None,
             scored=SCORED,
         )
         return CircuitMeasure.of(prepared)

@@ -27,7 +27,8 @@ def next_token_loss(logits):
 
 
 def estimates(model, metric="loss", **kwargs):
-    kwargs = {"corrupt": CORRUPT, "scored": SCORED} | kwargs
+    corrupt = CORRUPT if kwargs.get("ablation", "patch") == "patch" else None
+    kwargs = {"corrupt": corrupt, "scored": SCORED} | kwargs
     return edge_gradients(model, CLEAN, metric, **kwargs)
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from circuits.circuit_faithfulness import faithfulness
 from circuits.edge_ablation import edge_effects
 from circuits.errors import InputError
-from circuits.faithfulness import faithfulness
 from circuits.faithfulness_curve import MIB_SHARES, areas, faithfulness_curve
 from circuits.graph import Circuit, Graph
 from circuits.random_circuits import random_circuits

@@ -32,7 +32,7 @@ def pruned(known, ablation="mean", **kwargs):
         known.model,
         known.clean,
         ablation=ablation,
-        corrupt=known.corrupt,
+        corrupt=known.corrupt if ablation == "patch" else None,
         scored=known.scored,
         **kwargs,
     )
