@@ -25,7 +25,7 @@ class Answer:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """One JSON object with everything but the figures; NaN becomes null."""
+        """One JSON object with everything but the figures; NaN and infinities become null."""
         tables = {
             name: json.loads(table.to_json(orient="records", double_precision=15))
             for name, table in self.tables.items()

@@ -1,6 +1,7 @@
 """Measuring a run's checkpoints one after the other: cached, with progress, one model at a time."""
 
 import contextlib
+import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
@@ -15,6 +16,7 @@ from analyses.cache import cached
 from circuits.errors import InputError
 from mechinterp.config import to_json
 from mechinterp.runs import Run
+from mechinterp.runs.metrics_log import METRICS
 
 Measure = Callable[[HookedTransformer], pd.DataFrame]
 """Measures the model of one checkpoint; gives any number of rows."""
@@ -86,10 +88,12 @@ def versions() -> dict[str, str]:
 
 
 def read_from(run: Run, steps: Sequence[int] = ()) -> dict[str, Any]:
-    """What was read of a run: its name, configuration, and the hashes of its checkpoints."""
+    """What was read of a run: its name, configuration, and the hashes of its log and checkpoints."""
+    log = run.path / METRICS
     return {
         "run": run.name,
         "config": to_json(run.config),
+        "metrics_sha256": hashlib.sha256(log.read_bytes()).hexdigest() if log.is_file() else None,
         "checkpoints": {str(step): run.checkpoint_hash(step) for step in steps},
         "versions": versions(),
     }

@@ -65,6 +65,8 @@ def _open(request: Scaling) -> list[Run]:
         )
     if request.resamples < 100:
         raise InputError(f"resamples is {request.resamples}; it has to be at least 100")
+    if request.exponent is not None and not np.isfinite(request.exponent):
+        raise InputError(f"exponent is {request.exponent}; it has to be a finite number")
     runs = [Run.open(name, request.root) for name in request.runs]
     seen: set[Any] = set()
     for run in runs:

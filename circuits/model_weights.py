@@ -203,11 +203,11 @@ def read_weights(model: Any) -> ModelWeights:
 
 def refuse_unsupported(model: Any) -> None:
     """Raises InputError, naming the feature, for a model that cannot be factored exactly."""
-    cfg = getattr(model, "cfg", None)
-    if cfg is None or not hasattr(model, "blocks") or not hasattr(model, "unembed"):
+    cfg, embed = getattr(model, "cfg", None), getattr(model, "embed", None)
+    if cfg is None or not hasattr(embed, "W_E") or not hasattr(model, "blocks"):
         raise InputError(
-            f"model={type(model).__name__} is not a TransformerLens decoder with cfg, blocks and "
-            "unembed: pass a HookedTransformer"
+            f"model={type(model).__name__} is not a TransformerLens decoder with cfg, embed.W_E and "
+            "blocks: pass a HookedTransformer"
         )
     for feature, present in _unsupported(cfg).items():
         if present:

@@ -1,3 +1,5 @@
+import hashlib
+
 import pandas as pd
 import pytest
 
@@ -67,6 +69,8 @@ def test_what_was_read_is_named(tiny_runs):
     assert found["checkpoints"] == {"8": run.checkpoint_hash(8)}
     assert found["config"]["task"]["n_b"] == 6
     assert "torch" in found["versions"]
+    log = (tiny_runs / "lookup-6" / "metrics.jsonl").read_bytes()
+    assert found["metrics_sha256"] == hashlib.sha256(log).hexdigest()
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -84,3 +84,4 @@ def test_what_is_refused(tiny_runs, reference):
     missed = r"reached at [01] different length; .*not reached in markov-k4 \(by step 3000\)"
     refused(missed, runs=chains, x="length", time="two_gen")
     refused(r"resamples is 3", resamples=3)
+    refused(r"exponent is nan; it has to be a finite number", exponent=math.nan)
