@@ -88,7 +88,7 @@ def versions() -> dict[str, str]:
 
 
 def read_from(run: Run, steps: Sequence[int] = ()) -> dict[str, Any]:
-    """What was read of a run: its name, configuration, and the hashes of its log and checkpoints."""
+    """What was read of a run: its name, configuration, hashes of its log and checkpoints."""
     log = run.path / METRICS
     return {
         "run": run.name,

@@ -107,7 +107,9 @@ def curvature_tables(rows: pd.DataFrame, examples: int) -> dict[str, pd.DataFram
         over that along an average direction. `density`: nodes and weights of the spectrum.
     """
     named = rows.set_index(["step", "quantity"])
-    points = pd.DataFrame([_point(step, named.loc[step], examples) for step in _steps(rows)])
+    points = pd.DataFrame(
+        [_point(step, pd.DataFrame(named.loc[step]), examples) for step in _steps(rows)]
+    )
     names = ("eigenvalue", "gradient_along", "noise_along")
     parts = [rows[rows["quantity"] == n].set_index(["step", "index"])["value"] for n in names]
     directions = pd.concat(parts, axis=1, keys=names)

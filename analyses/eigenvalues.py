@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -54,12 +55,12 @@ def extremes(
         return product(v.ravel())
 
     start = np.random.default_rng(seed).standard_normal(size)
-    operator = LinearOperator((size, size), matvec=counted, dtype=np.float64)
+    # scipy's stubs know neither the keywords of its LinearOperator nor a tolerance below 1.
+    operator: Any = LinearOperator((size, size), matvec=counted, dtype=np.float64)  # pyright: ignore
+    options: Any = {"tol": tolerance, "maxiter": restarts}
     wanted, ncv = 2 * n, min(size, max(4 * n + 1, 20))
     try:
-        values, vectors = eigsh(
-            operator, wanted, which="BE", v0=start, tol=tolerance, maxiter=restarts, ncv=ncv
-        )
+        values, vectors = eigsh(operator, wanted, which="BE", v0=start, ncv=ncv, **options)
         converged = True
     except ArpackNoConvergence:
         values, vectors = _plain_lanczos(counted, start, ncv, n)

@@ -69,7 +69,7 @@ class Surface:
             return _flat(found)
 
         return cls(
-            float(values.mean()),
+            float(values.detach().mean()),
             flat.detach().double().numpy(),
             lambda v: along(v, parameters).double().numpy(),
             lambda v: along(v, [shares]).double().numpy(),

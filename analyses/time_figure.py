@@ -60,31 +60,10 @@ def time_figure(
         raise InputError(f"the table has {lack}; the figure needs rows with {', '.join(needed)}")
     figure = go.Figure()
     for number, line in enumerate(lines):
-        colour = line_colour(number, theme)
-        _band(figure, table, line, colour)
-        figure.add_trace(
-            go.Scatter(
-                x=table["step"].to_list(),
-                y=table[line.column].to_list(),
-                mode="lines+markers",
-                name=visible_text(line.label),
-                legendgroup=line.label,
-                marker={"size": 4},
-                line={"color": colour, "dash": line.dash},
-                hovertemplate=f"step %{{x}}<br>%{{y:.4g}}<extra>{visible_text(line.label)}</extra>",
-            )
-        )
+        _band(figure, table, line, line_colour(number, theme))
+        figure.add_trace(_drawn(table, line, line_colour(number, theme)))
     for name, level in (levels or {}).items():
-        # A trace rather than a shape: plotly misplaces a shape's label on a logarithmic axis.
-        figure.add_trace(
-            go.Scatter(
-                x=[table["step"].min(), table["step"].max()],
-                y=[level, level],
-                mode="lines",
-                name=visible_text(name),
-                line={"color": theme.ink, "width": 1, "dash": "dot"},
-            )
-        )
+        figure.add_trace(_level(table, name, level, theme))
     for name, step in (marks or {}).items():
         if step < float("inf"):
             figure.add_vline(
@@ -106,6 +85,30 @@ def line_colour(number: int, theme: Theme = LIGHT) -> str:
     """Gives the colour of a line: the theme's own, then the rest of Okabe and Ito's palette."""
     colours = (theme.negative, theme.positive, "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
     return colours[number % len(colours)]
+
+
+def _drawn(table: pd.DataFrame, line: Line, colour: str) -> go.Scatter:
+    return go.Scatter(
+        x=table["step"].to_list(),
+        y=table[line.column].to_list(),
+        mode="lines+markers",
+        name=visible_text(line.label),
+        legendgroup=line.label,
+        marker={"size": 4},
+        line={"color": colour, "dash": line.dash},
+        hovertemplate=f"step %{{x}}<br>%{{y:.4g}}<extra>{visible_text(line.label)}</extra>",
+    )
+
+
+def _level(table: pd.DataFrame, name: str, level: float, theme: Theme) -> go.Scatter:
+    """A trace rather than a shape: plotly misplaces a shape's label on a logarithmic axis."""
+    return go.Scatter(
+        x=[table["step"].min(), table["step"].max()],
+        y=[level, level],
+        mode="lines",
+        name=visible_text(name),
+        line={"color": theme.ink, "width": 1, "dash": "dot"},
+    )
 
 
 def _band(figure: go.Figure, table: pd.DataFrame, line: Line, colour: str) -> None:

@@ -16,6 +16,10 @@ from mechinterp.runs import Run
 Vector = Float[np.ndarray, " parameter"]
 
 
+_Row = tuple[int, int, str, Float[np.ndarray, " group"]]
+"""Step, lag, quantity, and its sum over each group; arrays, because a run has thousands."""
+
+
 @dataclass(frozen=True)
 class _Update:
     """One update, divided by the root mean square of its entries so that nothing underflows."""
@@ -54,7 +58,7 @@ def update_sums(
     far = _read(run, layout, steps[-1]) - _read(run, layout, steps[0])
     end = _Update(0, *_unit(far))
     window: deque[_Update] = deque(maxlen=max(lags))
-    rows: list[dict[str, Any]] = []
+    rows: list[_Row] = []
     after, at = None, -1
     for start in grid.starts:
         before = after if at == start and after is not None else _read(run, layout, start)
@@ -65,16 +69,14 @@ def update_sums(
             lag = (start - earlier.start) // grid.span
             if lag in lags:
                 dot, square = _products(layout, earlier, update)
-                rows += [_row(layout, earlier.start, lag, "dot", dot)]
-                rows += [_row(layout, earlier.start, lag, "dot_square", square)]
+                rows.append((earlier.start, lag, "dot", dot))
+                rows.append((earlier.start, lag, "dot_square", square))
         window.append(update)
         advance()
-    return pd.DataFrame(rows)
+    return _frame(layout, rows)
 
 
-def _own_rows(
-    layout: FlatLayout, update: _Update, end: _Update, before: Vector
-) -> list[dict[str, Any]]:
+def _own_rows(layout: FlatLayout, update: _Update, end: _Update, before: Vector) -> list[_Row]:
     """What is summed of an update by itself and with the displacement."""
     along, along_square = _products(layout, update, end)
     sums = {
@@ -84,7 +86,7 @@ def _own_rows(
         "along_square": along_square,
         "displacement_square": _squares(layout, end.unit) * end.scale**2,
     }
-    return [_row(layout, update.start, 0, name, by_group) for name, by_group in sums.items()]
+    return [(update.start, 0, name, by_group) for name, by_group in sums.items()]
 
 
 def _products(layout: FlatLayout, one: _Update, other: _Update) -> tuple[Any, Any]:
@@ -100,15 +102,11 @@ def _squares(layout: FlatLayout, vector: Vector) -> Float[np.ndarray, " group"]:
     return layout.by_group(np.array([float(vector[s] @ vector[s]) for s in layout.segments]))
 
 
-def _row(
-    layout: FlatLayout, step: int, lag: int, quantity: str, sums: Float[np.ndarray, " group"]
-) -> dict[str, Any]:
-    return {
-        "step": step,
-        "lag": lag,
-        "quantity": quantity,
-        **dict(zip(layout.groups, sums.tolist(), strict=True)),
-    }
+def _frame(layout: FlatLayout, rows: list[_Row]) -> pd.DataFrame:
+    table = pd.DataFrame(np.stack([row[3] for row in rows]), columns=list(layout.groups))
+    for at, name in enumerate(("step", "lag", "quantity")):
+        table.insert(at, name, [row[at] for row in rows])
+    return table
 
 
 def _unit(delta: Vector) -> tuple[Vector, float]:

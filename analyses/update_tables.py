@@ -1,6 +1,7 @@
 """From sums over the weights to cosines, norms and alignments, and their averages by phase."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -89,7 +90,7 @@ def average_table(
         many pairs by chance, each weight's size of move kept, and `equal_norm_mean_band`: for
         independent updates of equal norm; `momentum`, and the `verdict`.
     """
-    grouped = cosines.groupby(["lag", "group"], sort=False)
+    grouped = cosines.groupby(["lag", "group"], sort=False, observed=True)
     table = grouped.agg(
         pairs=("cosine", "count"),
         cosine=("cosine", "mean"),
@@ -97,13 +98,13 @@ def average_table(
         # an update, so the variance of their mean is the sum of theirs over the square of n.
         mean_band=("sign_band", lambda band: np.sqrt((band**2).sum()) / max(band.count(), 1)),
     ).reset_index()
+    table["group"] = table["group"].astype(str)
     table = table.merge(groups[["group", "equal_norm_band"]], on="group")
     table["equal_norm_mean_band"] = table.pop("equal_norm_band") / np.sqrt(table["pairs"])
     lags = momentum[["lag", "lag_steps", "analytic"]].rename(columns={"analytic": "momentum"})
     table = table.merge(lags, on="lag")
-    table["verdict"] = [
-        agreement(row.cosine, row.mean_band, row.momentum) for row in table.itertuples()
-    ]
+    judged = table[["cosine", "mean_band", "momentum"]].to_numpy(float)
+    table["verdict"] = [agreement(*map(float, row)) for row in judged]
     order = ["lag", "lag_steps", "group", "pairs", "cosine", "mean_band", "equal_norm_mean_band"]
     return table[[*order, "momentum", "verdict"]]
 
@@ -136,7 +137,7 @@ def phase_table(run: Run, cosines: pd.DataFrame, span: int) -> pd.DataFrame | No
         series = log_series(run)
     except InputError:
         return None
-    taus = tau_table(series, float(np.log(config.k))).set_index("definition")
+    taus: Any = tau_table(series, float(np.log(config.k))).set_index("definition")
     pairs = cosines[(cosines["group"] == "model") & (cosines["lag"] == cosines["lag"].min())]
     middle = pairs["step"] + (pairs["lag"] + 1) * span / 2
     rows = []
@@ -162,10 +163,14 @@ def _block(sums: pd.DataFrame, quantity: str, lag: int, groups: Sequence[str]) -
 def _long(index: pd.DataFrame, values: dict[str, np.ndarray]) -> pd.DataFrame:
     """A row for every step and group."""
     n_steps, n_groups = index.shape
+    names: Any = list(index.columns)
     return pd.DataFrame(
         {
             "step": np.repeat(index.index.to_numpy(), n_groups),
-            "group": list(index.columns) * n_steps,
+            # As codes: a long run has half a million rows.
+            "group": pd.Categorical.from_codes(
+                np.tile(np.arange(n_groups), n_steps), categories=names
+            ),
             **{name: value.ravel() for name, value in values.items()},
         }
     )

@@ -99,7 +99,7 @@ def _tables(
 
 
 def _model_band(groups: pd.DataFrame) -> float:
-    return float(groups.set_index("group").at[MODEL, "equal_norm_band"])
+    return float(groups[groups["group"] == MODEL]["equal_norm_band"].iloc[0])
 
 
 def _summary(run: Run, grid: Grid, tables: dict[str, pd.DataFrame]) -> list[str]:

@@ -113,10 +113,9 @@ def _columns(
     """Linear maps of a normalised stream, as `"... column pos d_head"`."""
     W, b = layer.W_qkv.flatten(1), layer.b_qkv.flatten()
     if columns is not None:
-        kept = [INPUTS.index(x) * layer.b_qkv.shape[1] + head for x, head in columns]
-        index = torch.tensor(kept, dtype=torch.long, device=x.device)
-        W = layer.W_qkv.flatten(1, 2).index_select(1, index).flatten(1)
-        b = layer.b_qkv.flatten(0, 1).index_select(0, index).flatten()
+        kept = tuple(INPUTS.index(x) * layer.b_qkv.shape[1] + head for x, head in columns)
+        W = take(layer.W_qkv.flatten(1, 2), kept).flatten(1)
+        b = take(layer.b_qkv.flatten(0, 1), kept).flatten()
     out = torch.addmm(b, x.reshape(-1, x.shape[-1]), W)
     return out.view(*x.shape[:-1], -1, d_head).transpose(-2, -3)
 

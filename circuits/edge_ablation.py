@@ -1,6 +1,6 @@
 """How much does each edge matter? The exact effect of cutting it, for every edge of a model."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,15 +9,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.ablation import Ablation
-from circuits.edge_plan import Plan, source_positions
+from circuits.edge_plan import Plan
 from circuits.errors import InputError
 from circuits.graph import Circuit, Edge, Granularity, Graph
 from circuits.intervals import mean_interval
 from circuits.metrics import Metric
 from circuits.prepared import Prepared, prepare
+from circuits.source_positions import PositionGroups, source_positions
 from circuits.undisturbed import undisturbed
-
-PositionGroups = Mapping[str, Sequence[int]] | Sequence[int] | Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from circuits.attention_math import (
     take,
 )
 from circuits.graph import Node, Reader
-from circuits.narrow_mlp import NarrowMLP
 from circuits.streams import LayerStreams, ReaderGroup, Streams
 
 
@@ -92,7 +91,6 @@ class Engine:
         self.every = tuple(range(base.batch.placement.n_pos))
         self.was_cut = frozenset().union(*base.cuts.values()) if base.cuts else frozenset[Node]()
         self.padded = base.batch.placement.real is not None
-        self.narrow: NarrowMLP | None = None
 
     def needed(self, layer: int) -> At:
         """Positions at which a layer's attention and MLP outputs can reach the logits wanted."""
@@ -141,11 +139,7 @@ class Engine:
         nodes = frozenset(Node("head", layer, head) for held in heads for head in held)
         change = Change(at, total, nodes, tuple(self._head_parts(layer, heads, dz)))
         if self.weights.mlps and not self.weights.parallel:
-            response = self._narrow_response(layer, heads, change, dz)
-            if response is None:
-                change = self._through_mlp(layer, change)
-            else:
-                change = self._plus_mlp(layer, change, response)
+            change = self._through_mlp(layer, change)
         return self._onwards(layer + 1, change)
 
     def cut_mlp(self, layer: int, delta: Tensor, at: At) -> tuple[At, Tensor]:
@@ -215,18 +209,6 @@ class Engine:
         node = Node("mlp", layer)
         parts = [(node, response)] if node in self.was_cut else []
         return change.plus(response, frozenset([node]), parts)
-
-    def _narrow_response(
-        self, layer: int, heads: Sequence[Sequence[int]], change: Change, dz: Sequence[Tensor]
-    ) -> Tensor | None:
-        """An MLP's response to changes of few dimensions; None where that saves nothing."""
-        if not NarrowMLP.pays(self.weights, max(len(held) for held in heads)):
-            return None
-        if change.nodes & self.base.cuts.get(Reader("mlp", layer), frozenset()):
-            return None
-        if self.narrow is None or self.narrow.layer != layer:
-            self.narrow = NarrowMLP(self.base, layer)
-        return self.narrow.response(heads, change.at, change.total, dz)
 
     def _mlp_response(self, layer: int, change: Change) -> Tensor | None:
         delta = self._seen(change, Reader("mlp", layer))

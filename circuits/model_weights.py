@@ -38,21 +38,7 @@ class Norm:
             return x
         if self.kind == "layer":
             return F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps)
-        x = x * self.factor(x)
-        return x if self.w is None else x * self.w
-
-    def factor(self, x: Tensor) -> Tensor:
-        """What the norm multiplies its (centred) input by, before its weights; last axis 1."""
-        if self.kind == "none":
-            return torch.ones_like(x[..., :1])
-        if self.kind == "layer":
-            return torch.native_layer_norm(x, x.shape[-1:], None, None, self.eps)[2]
-        return torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
-
-    def linear_part(self, x: Tensor) -> Tensor:
-        """The norm without that factor and without its bias: linear in x."""
-        if self.kind == "layer":
-            x = x - x.mean(-1, keepdim=True)
+        x = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
         return x if self.w is None else x * self.w
 
 
@@ -96,31 +82,21 @@ class MLPWeights:
     mid_norm: Norm
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Output for a residual stream x; the norm is applied here."""
-        flat = self.norm(x).reshape(-1, x.shape[-1])
-        out = in_tiles(lambda part: self.from_pre(self._pre(part)), flat)
-        return out.view(x.shape)
+        """Output for a residual stream x; the norm is applied here.
 
-    def from_pre(self, pre: Tensor) -> Tensor:
-        """Output for what the first matrix gives (`b_in` in it, unless gated), a row a token."""
+        Tokens are worked on in tiles, so that hidden activations stay in the processor's cache.
+        """
+        flat = self.norm(x).reshape(-1, x.shape[-1])
+        tiles = [self._tile(part) for part in flat.split(TILE)]
+        return (tiles[0] if len(tiles) == 1 else torch.cat(tiles)).view(x.shape)
+
+    def _tile(self, x: Tensor) -> Tensor:
         if self.gated:
-            gate, linear = pre.chunk(2, dim=-1)
+            gate, linear = (x @ self.W_in).chunk(2, dim=-1)
             post = self.act(gate) * linear + self.b_in
         else:
-            post = self.mid_norm(self.act(pre))
+            post = self.mid_norm(self.act(torch.addmm(self.b_in, x, self.W_in)))
         return torch.addmm(self.b_out, post, self.W_out)
-
-    def _pre(self, x: Tensor) -> Tensor:
-        return x @ self.W_in if self.gated else torch.addmm(self.b_in, x, self.W_in)
-
-
-def in_tiles(function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
-    """Applies a function to tiles of rows, so that what it makes on the way stays in the cache."""
-    if len(rows[0]) <= TILE:
-        return function(*rows)
-    return torch.cat(
-        [function(*parts) for parts in zip(*(r.split(TILE) for r in rows), strict=True)]
-    )
 
 
 @dataclass(frozen=True)
@@ -152,6 +128,16 @@ class ModelWeights:
     def n_heads(self) -> int:
         """Query heads of each block."""
         return self.attention[0].W_O.shape[0]
+
+    @property
+    def numel(self) -> int:
+        """Numbers in the large matrices."""
+        large = [self.W_E, self.W_U]
+        for attention in self.attention:
+            large += [attention.W_qkv, attention.W_O]
+        for mlp in self.mlps:
+            large += [mlp.W_in, mlp.W_out]
+        return sum(matrix.numel() for matrix in large)
 
     def unembed(self, resid: Tensor) -> Tensor:
         """Logits for a final residual stream; the final norm is applied here."""
@@ -206,8 +192,8 @@ def refuse_unsupported(model: Any) -> None:
     cfg, embed = getattr(model, "cfg", None), getattr(model, "embed", None)
     if cfg is None or not hasattr(embed, "W_E") or not hasattr(model, "blocks"):
         raise InputError(
-            f"model={type(model).__name__} is not a TransformerLens decoder with cfg, embed.W_E and "
-            "blocks: pass a HookedTransformer"
+            f"model={type(model).__name__} is not a TransformerLens decoder with cfg, embed.W_E "
+            "and blocks: pass a HookedTransformer"
         )
     for feature, present in _unsupported(cfg).items():
         if present:

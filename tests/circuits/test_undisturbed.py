@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from circuits import Graph, InputError, edge_effects
+from circuits import Circuit, Graph, InputError, edge_effects
+from circuits.edge_plan import Plan
 from circuits.model_weights import read_weights
 from circuits.prepared import prepare
 from circuits.undisturbed import undisturbed
@@ -109,19 +110,15 @@ def test_input_tensors_and_cached_streams_are_never_mutated():
     with undisturbed(model):
         prepared = prepare(model, clean, "kl", ablation="patch", corrupt=corrupt)
         kept = [t.clone() for t in _tensors(prepared)]
-        prepared.measure(prepared_circuit(model))
+        prepared.measure(every_second_edge(model))
         edges = Graph.of(model).edges
-        from circuits.edge_plan import Plan
-
         Plan(prepared, edges, None, None).run()
     assert all(torch.equal(a, b) for a, b in zip(kept, _tensors(prepared), strict=True))
     assert torch.equal(clean, CLEAN)
     assert torch.equal(corrupt, CORRUPT)
 
 
-def prepared_circuit(model):
-    from circuits import Circuit
-
+def every_second_edge(model):
     graph = Graph.of(model)
     return Circuit.of(graph, graph.edges[::2])
 
