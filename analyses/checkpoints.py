@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from transformer_lens import HookedTransformer
 
 from analyses.cache import cached
 from circuits.errors import InputError
@@ -18,7 +17,7 @@ from mechinterp.config import to_json
 from mechinterp.runs import Run
 from mechinterp.runs.metrics_log import METRICS
 
-Measure = Callable[[HookedTransformer], pd.DataFrame]
+Measure = Callable[[Any], pd.DataFrame]
 """Measures the model of one checkpoint; gives any number of rows."""
 
 

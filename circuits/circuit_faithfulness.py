@@ -51,7 +51,7 @@ class Faithfulness:
 
     def __getitem__(self, measure: str) -> pd.Series:
         """One measure's row of the table."""
-        return self.table.set_index("measure").loc[measure]
+        return self.table.set_index("measure").T[measure]
 
 
 def faithfulness(

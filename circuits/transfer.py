@@ -42,7 +42,7 @@ class Transfer:
 
     def __getitem__(self, circuit: str) -> pd.Series:
         """One row of the table."""
-        return self.table.set_index("circuit").loc[circuit]
+        return self.table.set_index("circuit").T[circuit]
 
 
 def transfer(
