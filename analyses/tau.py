@@ -1,7 +1,7 @@
 """How long is the plateau? The five definitions of tau in use, and for each one that noise spares.
 
-The definitions are those of "Marginals Before Conditionals" (arXiv 2603.10074) and of its code;
-section 3 of the paper notes lists them. They differ in the loss, in the threshold and in the rule,
+The definitions are those of "Marginals Before Conditionals" (arXiv 2603.10074) and of its code.
+They differ in the loss, in the threshold and in the rule,
 and by a factor of up to four on the same run, so none is "the" tau.
 """
 

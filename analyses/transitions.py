@@ -117,7 +117,7 @@ def two_gen_time(table: pd.DataFrame) -> float:
 def two_mem_time(table: pd.DataFrame) -> float:
     """When, after entering 2-Gen, is the model nearer to 2-Mem than to 2-Gen on training chains?
 
-    The definition of t_M2 in section 3 of the paper notes, interpolated between rows.
+    This is t_M2, interpolated between rows; the definition is ours.
 
     Returns:
         The step; infinite if there is no 2-Mem, or 2-Gen is never entered or never left.

@@ -38,8 +38,7 @@ def variance_shares(
     the components are: group C-F, state D-F, interaction (B-D)-(C-F), residual A-B, of their sum.
     For all but D-F the states' own means are taken out first. With shuffled groups `group` and
     `interaction` are then 0 on average, which also means that small ones may come out below 0.
-    (Variance components of a crossed random-effects design, estimated by U-statistics; ours, for
-    the between-chain share of the paper notes, section 5.)
+    (Variance components of a crossed random-effects design, estimated by U-statistics; ours.)
 
     Args:
         values: vectors, such as a node's output.

@@ -2,7 +2,7 @@
 
 All maps are kept as a product `left @ right` through the narrow d_head, so that nothing of size
 d_vocab x d_vocab is ever made: the definitions are those of Elhage et al. (2021), "A mathematical
-framework for transformer circuits", and of the statistical induction head in the paper notes.
+framework for transformer circuits", and of the statistical induction head (arXiv 2604.12151).
 
 Norms: their gain (and the centring of LN) is part of the map, their division by a scale is not.
 Positions are left out; with rotary positions a QK map is the one at offset 0.

@@ -6,7 +6,7 @@
 
 The paper (arXiv 2604.12151, appendix XII) replaces the first attention layer by the exact pair
 and pools uniformly, to measure how many chains the two MLPs can memorise. Widths, activation and
-training were not found; those here are ours (section 6b of the paper notes): ReLU and one hidden
+training were not found; those here are ours: ReLU and one hidden
 layer each. There is no attention: a step costs milliseconds
 (`pool_training`).
 """

@@ -9,7 +9,7 @@ left for each. With one-hot states, and a prediction at the last position n = N 
     value     v_m = (1 - mu) e_(x_m) + mu h_m
     answer    p(s) = (n sum_m A2(n, m) v_m(s) + 1) / (n + C)
 
-These equations are ours (section 6a of the paper notes on arXiv 2604.12151): that paper's symmetry
+These equations are ours. Of the paper (arXiv 2604.12151) the symmetry
 argument and its expansion in beta and delta are known, its alpha, values and read-out are not. With
 mu = 0, beta = delta = 0 is 1-Gen with add-one smoothing; beta and delta to infinity is the bigram
 frequencies behind the current state, smoothed by one count in n + C.

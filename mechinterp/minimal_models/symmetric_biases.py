@@ -3,7 +3,7 @@
 Near beta = delta = 0 the loss is L_1-Gen - c_beta beta - c_delta delta - c_cross beta delta - ...
 Gradient descent therefore moves beta at the constant rate c_beta first. The paper (arXiv
 2604.12151) states the expansion and that both are positive; their values were not found, and those
-here are of our version of the model (section 6a of the paper notes).
+here are of our version of the model.
 """
 
 import math
@@ -92,7 +92,7 @@ def finite_differences(
 
 
 def closed_form_c_beta(n_states: int, length: int) -> float:
-    """What does the notes' closed form give for c_beta?
+    """What does the closed form give for c_beta?
 
     ((C - 1) / (C (C + 1))) ln N / N, for Dirichlet(1) rows and mu = alpha = 0. It keeps the
     previous state alone, and of its share the leading logarithm. What it leaves out is of order

@@ -25,7 +25,7 @@ MODELS = (
 
 
 def as_written(model: SymmetricAttention, x: list[int], n_states: int) -> list[float]:
-    """The equations of section 6a, index by index."""
+    """The equations, index by index."""
     n = len(x)
 
     def softmax(scores: list[float]) -> list[float]:
