@@ -12,7 +12,7 @@ from circuits.errors import InputError
 if TYPE_CHECKING:
     from circuits.circuit_faithfulness import faithfulness
     from circuits.edge_ablation import EdgeEffects, edge_effects
-    from circuits.edge_gradients import edge_gradients
+    from circuits.edge_attribution import edge_gradients
     from circuits.graph import Circuit, Edge, Graph, Node, Reader
     from circuits.pruning import prune
 
@@ -38,7 +38,7 @@ _HOME = {
     "Node": "graph",
     "Reader": "graph",
     "edge_effects": "edge_ablation",
-    "edge_gradients": "edge_gradients",
+    "edge_gradients": "edge_attribution",
     "faithfulness": "circuit_faithfulness",
     "prune": "pruning",
 }

@@ -5,7 +5,7 @@ import torch
 from scipy.stats import spearmanr
 
 from circuits.edge_ablation import edge_effects
-from circuits.edge_gradients import METHODS, edge_gradients
+from circuits.edge_attribution import METHODS, edge_gradients
 from circuits.errors import InputError
 from tests.circuits.known_circuits import induction_head
 from tests.circuits.models import random_tokens, tiny_model

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from circuits.errors import InputError
-from mechinterp.chains import draw_chains, pick, stationary
+from mechinterp.chains import cumulative, draw_chains, pick, stationary
 from mechinterp.minimal_models.chain_sample import ChainSample, draw_sample
 from mechinterp.minimal_models.symmetric_attention import SymmetricAttention, slopes
 from mechinterp.minimal_models.symmetric_biases import (
@@ -74,8 +74,9 @@ def test_the_notes_table_comes_out(ten_states: ChainSample):
 def test_sequences_without_order_have_hardly_any_bias():
     # Independent states from a random distribution: the previous state tells nothing.
     rows = draw_chains(2000, 5, 6.0, seeded())[:, 0]
-    uniform = torch.rand(2000, 50, generator=seeded(1), dtype=torch.float64)
-    independent = ChainSample(pick(rows[:, None].expand(-1, 50, -1), uniform), rows)
+    uniform = torch.rand(2000 * 50, generator=seeded(1), dtype=torch.float64)
+    states = pick(cumulative(rows).repeat_interleave(50, 0), uniform).view(2000, 50)
+    independent = ChainSample(states, rows)
     chains = draw_sample(2000, 5, 50, seeded())
     assert biases(chains).c_beta.value > 5 * abs(biases(independent).c_beta.value)
 
