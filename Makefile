@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(shell command -v uv >/dev/null 2>&1 && test -n "$$USE_UV" && echo "uv pip install --python $(BIN)/python" || echo "$(BIN)/python -m pip install --quiet")
 
-.PHONY: setup trace test check bench format clean
+.PHONY: setup trace explore test check bench docs peers format clean
 
 setup: .venv/installed
 
@@ -15,6 +15,11 @@ setup: .venv/installed
 trace: setup
 	$(BIN)/python -m mechinterp.trace --ckpt step_4000
 
+# The page lies in traces/; the first time takes some minutes, then everything is in the cache.
+explore: setup
+	$(BIN)/python -m analyses explorer --out traces/explorer.html
+	$(BIN)/python -m webbrowser "file://$(CURDIR)/traces/explorer.html" || true
+
 test: setup
 	$(BIN)/python -m pytest -q -n 2
 
@@ -25,7 +30,15 @@ check: setup
 	$(BIN)/lint-imports
 
 bench: setup
-	for file in tests/benchmarks/bench_*.py; do PYTHONPATH=. $(BIN)/python $$file || exit 1; done
+	failed=0; for file in tests/benchmarks/bench_*.py; do \
+		printf '\n== %s\n' $$file; PYTHONPATH=. $(BIN)/python $$file || failed=1; done; exit $$failed
+
+# Environments of the tools that we are compared with, in build/peers (about 2 GB each).
+peers: setup
+	$(BIN)/python -m tests.peer_environment
+
+docs: setup
+	$(BIN)/mkdocs build --strict
 
 format: setup
 	$(BIN)/ruff format .

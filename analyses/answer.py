@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,12 +18,14 @@ class Answer:
         tables: tidy tables by name.
         figures: figures by heading, each drawn from the tables alone.
         provenance: what decided the numbers: runs, checkpoint hashes, options, versions.
+        pages: whole HTML pages by the file to write, of an analysis that makes its own.
     """
 
     summary: tuple[str, ...]
     tables: dict[str, pd.DataFrame]
     figures: dict[str, go.Figure] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
+    pages: dict[Path, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """One JSON object with everything but the figures; NaN and infinities become null."""

@@ -37,21 +37,38 @@ def cached(key: dict[str, Any], compute: Callable[[], pd.DataFrame]) -> pd.DataF
         The table. An unreadable cache entry is computed anew; a folder that cannot be written to
         only costs the time to compute again.
     """
-    folder = cache_folder()
-    if folder is None:
-        return compute()
-    text = json.dumps(key, sort_keys=True, allow_nan=False)
-    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()}.parquet"
-    try:
-        return pd.read_parquet(path)
-    except (OSError, ValueError):
-        pass
+    found = look_up(key)
+    if found is not None:
+        return found
     table = compute()
+    keep(key, table)
+    return table
+
+
+def look_up(key: dict[str, Any]) -> pd.DataFrame | None:
+    """Gives the table that was kept under a key; None if there is none, or it is unreadable."""
+    path = _entry(key)
+    try:
+        return None if path is None else pd.read_parquet(path)
+    except (OSError, ValueError):
+        return None
+
+
+def keep(key: dict[str, Any], table: pd.DataFrame) -> None:
+    """Keeps a table, complete or not at all; does nothing where the folder refuses."""
+    path = _entry(key)
+    if path is None:
+        return
     buffer = io.BytesIO()
     table.to_parquet(buffer)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, buffer.getvalue())
     except (OSError, ValueError):
         pass
-    return table
+
+
+def _entry(key: dict[str, Any]) -> Path | None:
+    folder = cache_folder()
+    text = json.dumps(key, sort_keys=True, allow_nan=False)
+    return folder and folder / f"{hashlib.sha256(text.encode()).hexdigest()}.parquet"

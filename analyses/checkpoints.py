@@ -1,17 +1,22 @@
-"""Measuring a run's checkpoints one after the other: cached, with progress, one model at a time."""
+"""Measuring a run's checkpoints: cached, with progress, one model at a time in each process."""
 
 import contextlib
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from analyses.cache import cached
+from analyses.cache import keep, look_up
+from analyses.workers import in_processes
 from circuits.errors import InputError
 from mechinterp.config import to_json
 from mechinterp.runs import Run
@@ -28,11 +33,13 @@ def measure_checkpoints(
     options: dict[str, Any],
     measure: Measure,
     quiet: bool = False,
+    jobs: int | None = None,
 ) -> pd.DataFrame:
     """Measures checkpoints in order and keeps what each gave, so that a growing run costs little.
 
-    One model is in memory at a time. A checkpoint whose weights, task and options were measured
-    before is not even read.
+    One model is in memory at a time, in each process. A checkpoint whose weights, task and options
+    were measured before is not even read. What is finished is kept at once, so an interrupted scan
+    goes on where it stopped.
 
     Args:
         run: the run.
@@ -41,27 +48,81 @@ def measure_checkpoints(
         options: all else that decides the numbers, as plain JSON values.
         measure: makes the rows of one checkpoint.
         quiet: show no progress.
+        jobs: processes that measure at the same time, one thread each; `measure` then has to be
+            picklable, such as a frozen dataclass that is called, and the numbers are the same for
+            any number of jobs. With None, this process measures with all its threads.
 
     Returns:
         The rows of all checkpoints with their `step` as first column.
 
     Raises:
-        InputError: a checkpoint is damaged.
+        InputError: a checkpoint is damaged, or `jobs` is below 1.
     """
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs is {jobs}; it has to be at least 1")
     decided = {
         "question": question,
         "options": options,
         "config": {part: to_json(run.config)[part] for part in ("task", "model")},
         "versions": versions(),
     }
-    tables = []
+    keys = {step: {**decided, "weights": run.checkpoint_hash(step)} for step in steps}
+    tables = {step: look_up(key) for step, key in keys.items()}
+    missing = [step for step, table in tables.items() if table is None]
     with progress(f"{question.rpartition('-')[0]}: checkpoints", len(steps), quiet) as advance:
-        for step in steps:
-            key = {**decided, "weights": run.checkpoint_hash(step)}
-            table = cached(key, lambda step=step: measure(run.model(step).eval()))
-            tables.append(table.assign(step=step)[["step", *table.columns]])
+        for _ in range(len(steps) - len(missing)):
             advance()
-    return pd.concat(tables, ignore_index=True)
+        with contextlib.closing(_measured(run, missing, measure, jobs)) as finished:
+            for step, table in finished:
+                keep(keys[step], table)
+                tables[step] = table
+                advance()
+    found = [(step, table) for step, table in tables.items() if table is not None]
+    return pd.concat(
+        [table.assign(step=step)[["step", *table.columns]] for step, table in found],
+        ignore_index=True,
+    )
+
+
+def _measured(
+    run: Run, steps: Sequence[int], measure: Measure, jobs: int | None
+) -> Generator[tuple[int, pd.DataFrame]]:
+    """Measures steps in any order and gives each as soon as it is there."""
+    if jobs is not None and min(jobs, len(steps)) > 1:
+        yield from in_processes(_Measured(run.path, measure), steps, jobs)
+        return
+    with one_thread() if jobs is not None else contextlib.nullcontext():
+        for step in steps:
+            yield step, measure(run.model(step).eval())
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Measures one checkpoint of a run, in a process that does nothing else."""
+
+    path: Path
+    measure: Measure
+
+    def __call__(self, step: int) -> pd.DataFrame:
+        with one_thread():
+            return self.measure(_opened(self.path).model(step).eval())
+
+
+@lru_cache(maxsize=1)
+def _opened(path: Path) -> Run:
+    """Opens a run once in each process, so that its task is made once."""
+    return Run.open(path)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Computes with one thread, so that the last bits are the same in every process."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextlib.contextmanager

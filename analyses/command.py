@@ -25,7 +25,8 @@ DESCRIPTION = """Ask one question of one run, or of several, over all checkpoint
 Examples:
   python -m analyses list
   python -m analyses plateau --run marginals-k20
-  python -m analyses phases --run markov-k4 --json phases.json --html phases.html"""
+  python -m analyses phases --run markov-k4 --json phases.json --html phases.html
+  python -m analyses explorer --run marginals-k20 --out explorer.html"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def act(request: Any) -> None:
         for name, kind in REQUESTS.items():
             print(f"{_spelled(name):<{width}}  {question(kind)}")
         return
-    for path in (request.json, request.html):
+    for path in (request.json, request.html, getattr(request, "out", None)):
         if path:
             _refuse_unwritable(path)
     name = next(name for name, kind in REQUESTS.items() if type(request) is kind)
@@ -65,12 +66,14 @@ def _write(answer: "Answer", request: Output, title: str) -> None:
 
     if request.json:
         replace_file(request.json, answer.to_json().encode())
-    if request.html:
+    for path, page in answer.pages.items():
+        replace_file(path, page.encode())
+    if request.html and not answer.pages:
         write_html(answer.figures, request.html, title, notes="\n".join(answer.summary))
     if not request.quiet:
         for line in answer.summary:
             print(line)
-        for path in (request.json, request.html):
+        for path in dict.fromkeys((request.json, request.html, *answer.pages)):
             if path:
                 print(f"wrote {path}", file=sys.stderr)
 

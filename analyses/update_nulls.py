@@ -1,13 +1,29 @@
 """What cosines between weight updates are worth nothing: chance, and the optimizer's momentum."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
+from scipy.special import stdtrit
+from torch.optim.adamw import adamw
 
 from mechinterp.config import TrainingConfig
+
+
+class ScatterBand(NamedTuple):
+    """What the scatter of some cosines says of chance."""
+
+    mean: float
+    """95 % of means of as many cosines lie within it, for independent updates."""
+    single: float
+    """95 % of single cosines do."""
+    dimension: float
+    """Directions that updates effectively have: 1 over the variance of a cosine. The participation
+    ratio of their covariance, when updates are independent."""
+
 
 NORMAL = 1.959964
 """Half the width of a 95 % interval in standard deviations."""
@@ -23,8 +39,9 @@ def equal_norm_band(n_parameters: float) -> float:
         n_parameters: weights in the update.
 
     Returns:
-        1.96 / sqrt(n): directions uniform on a sphere. It is narrow, because real updates spend
-        most of their norm on few weights; see `sign_band`.
+        1.96 / sqrt(n): directions uniform on a sphere. It is too narrow for real updates, which
+        spend most of their norm on few weights (see `sign_band`) and keep to few directions
+        (see `scatter_band`).
     """
     return NORMAL / math.sqrt(n_parameters)
 
@@ -36,8 +53,8 @@ def sign_band(
 ) -> Float[np.ndarray, "..."]:
     """How large is the cosine if every weight keeps the size of its move but not its sign?
 
-    The exact standard deviation over independent random signs, times 1.96; weights that move
-    together, as those of a low-rank gradient do, would widen it further.
+    The exact standard deviation over independent random signs, times 1.96. Weights that move
+    together, as those of a low-rank gradient do, make it too narrow; see `scatter_band`.
 
     Args:
         dot_square: sum of the squared products of the two updates' entries.
@@ -46,6 +63,34 @@ def sign_band(
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         return NORMAL * np.sqrt(dot_square / (square * other_square))
+
+
+def scatter_band(cosines: Float[np.ndarray, " pair"]) -> ScatterBand:
+    """How large is a mean cosine by chance, judged by how the cosines themselves scatter?
+
+    The sound band. Independent updates have cosines of mean 0 that are uncorrelated with each other
+    even where they share an update, whatever the directions that updates prefer; so the scatter of
+    the cosines says how many directions there are, and how far their mean strays. Bands that take
+    every weight as moving by itself miss this: the gradients of a network lie in few directions.
+    The scatter is taken from successive differences (von Neumann 1941), so that cosines that drift
+    over training, which independent updates do not have, do not widen it.
+
+    Args:
+        cosines: of pairs at one lag, in the order of training; not finite ones are left out.
+
+    Returns:
+        The band of the mean, that of a single pair, and the dimension; NaN for fewer than 2 pairs.
+    """
+    known = cosines[np.isfinite(cosines)]
+    n = len(known)
+    if n < 2:
+        return ScatterBand(math.nan, math.nan, math.nan)
+    variance = float((np.diff(known) ** 2).mean() / 2)
+    # Successive differences share their terms, so that they count for fewer than there are.
+    quantile = float(stdtrit(2 * (n - 1) ** 2 / (3 * n - 4), 0.975))
+    single = quantile * math.sqrt(variance)
+    dimension = 1 / variance if variance > 0 else math.inf
+    return ScatterBand(single / math.sqrt(n), single, dimension)
 
 
 def momentum_cosine(beta1: float, span: int, lag: int) -> float:
@@ -123,23 +168,31 @@ def simulate_adamw(
         n_weights: independent weights.
         seed: of the gradients.
     """
-    weight = torch.zeros(n_weights, requires_grad=True)
-    optimizer = torch.optim.AdamW(
-        [weight],
-        lr=training.lr,
-        betas=(training.beta1, training.beta2),
-        eps=training.eps,
-        weight_decay=training.weight_decay,
-        foreach=False,
-    )
+    weight, first, second = (torch.zeros(n_weights) for _ in range(3))
+    count = torch.zeros(())
     generator = torch.Generator().manual_seed(seed)
     burn = n_steps // 10
     path = np.empty((n_steps + 1, n_weights), dtype=np.float32)
     for step in range(burn + n_steps + 1):
         if step >= burn:
-            path[step - burn] = weight.detach().numpy()
-        weight.grad = torch.randn(n_weights, generator=generator)
-        optimizer.step()
+            path[step - burn] = weight.numpy()
+        # The function behind the optimizer: the class loads torch's compiler, some 50 MB.
+        adamw(
+            [weight],
+            [torch.randn(n_weights, generator=generator)],
+            [first],
+            [second],
+            [],
+            [count],
+            foreach=False,
+            amsgrad=False,
+            beta1=training.beta1,
+            beta2=training.beta2,
+            lr=training.lr,
+            weight_decay=training.weight_decay,
+            eps=training.eps,
+            maximize=False,
+        )
     return path
 
 
@@ -147,9 +200,16 @@ def _mean_cosine(
     path: Float[np.ndarray, "step weight"], span: int, lag: int
 ) -> tuple[float, float]:
     """Mean cosine of the path's updates and its standard error; NaN where it is too short."""
-    updates = np.diff(path[::span].astype(np.float64), axis=0)
+    updates = np.diff(path[::span], axis=0)
     if len(updates) <= lag + 1:
         return math.nan, math.nan
-    updates /= np.linalg.norm(updates, axis=1, keepdims=True)
-    cosines = (updates[:-lag] * updates[lag:]).sum(1)
+    norms = np.sqrt(_row_dots(updates, updates))
+    cosines = _row_dots(updates[:-lag], updates[lag:]) / (norms[:-lag] * norms[lag:])
     return float(cosines.mean()), float(cosines.std(ddof=1) / math.sqrt(len(cosines)))
+
+
+def _row_dots(
+    one: Float[np.ndarray, "row weight"], other: Float[np.ndarray, "row weight"]
+) -> Float[np.ndarray, " row"]:
+    """Products of rows, summed in double precision without a copy of the whole in it."""
+    return np.einsum("ij,ij->i", one, other, dtype=np.float64)

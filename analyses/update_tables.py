@@ -8,7 +8,7 @@ import pandas as pd
 
 from analyses.plateau import log_series
 from analyses.tau import tau_table
-from analyses.update_nulls import sign_band
+from analyses.update_nulls import scatter_band, sign_band
 from circuits.errors import InputError
 from mechinterp.config import MarginalsConfig
 from mechinterp.runs import Run
@@ -88,7 +88,10 @@ def average_table(
     Returns:
         `lag`, `lag_steps`, `group`, `pairs`, `cosine` (mean); `mean_band`: 95 % of means over as
         many pairs by chance, each weight's size of move kept, and `equal_norm_mean_band`: for
-        independent updates of equal norm; `momentum`, and the `verdict`.
+        independent updates of equal norm (both take every weight as moving by itself);
+        `scatter_band`: the same for independent updates of however few directions, and
+        `single_band` for one pair, with `directions`, how many there effectively are (see
+        `analyses.update_nulls.scatter_band`); `momentum`, and the `verdict`, by the wider band.
     """
     grouped = cosines.groupby(["lag", "group"], sort=False, observed=True)
     table = grouped.agg(
@@ -99,20 +102,35 @@ def average_table(
         mean_band=("sign_band", lambda band: np.sqrt((band**2).sum()) / max(band.count(), 1)),
     ).reset_index()
     table["group"] = table["group"].astype(str)
+    bands = [scatter_band(group["cosine"].to_numpy(float)) for _, group in grouped]
+    table["scatter_band"] = [band.mean for band in bands]
+    table["single_band"] = [band.single for band in bands]
+    table["directions"] = [band.dimension for band in bands]
     table = table.merge(groups[["group", "equal_norm_band"]], on="group")
     table["equal_norm_mean_band"] = table.pop("equal_norm_band") / np.sqrt(table["pairs"])
     lags = momentum[["lag", "lag_steps", "analytic"]].rename(columns={"analytic": "momentum"})
     table = table.merge(lags, on="lag")
-    judged = table[["cosine", "mean_band", "momentum"]].to_numpy(float)
+    judged = table[["cosine", "mean_band", "scatter_band", "momentum"]].to_numpy(float)
     table["verdict"] = [agreement(*map(float, row)) for row in judged]
     order = ["lag", "lag_steps", "group", "pairs", "cosine", "mean_band", "equal_norm_mean_band"]
-    return table[[*order, "momentum", "verdict"]]
+    scatter = ["scatter_band", "single_band", "directions"]
+    return table[[*order, *scatter, "momentum", "verdict"]]
 
 
-def agreement(cosine: float, band: float, momentum: float) -> str:
-    """Puts a mean cosine in words: more than momentum and chance, less than chance, or neither."""
+def agreement(cosine: float, by_weight: float, by_scatter: float, momentum: float) -> str:
+    """Puts a mean cosine in words: more than momentum and chance, less than chance, or neither.
+
+    Args:
+        cosine: mean over pairs.
+        by_weight: band of chance if every weight moves by itself.
+        by_scatter: band of chance from the scatter of the cosines; NaN for a single pair.
+        momentum: cosine from momentum alone.
+    """
     if np.isnan(cosine):
         return "undefined, nothing moved"
+    if np.isnan(by_scatter):
+        return "cannot be told from one pair"
+    band = max(by_weight, by_scatter)
     if cosine > momentum + band:
         return "they agree beyond both"
     if cosine < -band:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -108,19 +109,20 @@ def _summary(run: Run, grid: Grid, tables: dict[str, pd.DataFrame]) -> list[str]
     lines = [
         f"{run.name}: {len(grid.starts)} updates of {grid.span} steps each, from step "
         f"{grid.starts[0]} to {grid.starts[-1] + grid.span}{spread if left else ''}",
-        "cosine of two updates, whole model, mean over pairs (chance: 95 % of means, signs at "
-        "random; momentum: AdamW on pure noise)",
+        "cosine of two updates, whole model, mean over pairs; 95 % of means by chance, if every "
+        "weight moves by itself and (sound) by how the cosines scatter; momentum: AdamW on noise",
     ]
     averages = tables["averages"]
     for row in averages[averages["group"] == MODEL].itertuples():
         lines.append(
             f"  lag {row.lag} ({row.lag_steps} steps)  {row.cosine:+.4f} over {row.pairs} pairs; "
-            f"chance ±{row.mean_band:.4f}, momentum {row.momentum:+.4f}: {row.verdict}"
+            f"chance ±{row.mean_band:.4f}, sound {_scatter(row)}, momentum {row.momentum:+.4f}: "
+            f"{row.verdict}"
         )
     momentum = tables["momentum"]
     gone = int(momentum[momentum["span"] == grid.span]["vanishes_at_lag"].iloc[0])
     lines.append(
-        f"momentum alone gives less than {_model_band(tables['groups']):.4f} (the band of "
+        f"momentum alone gives less than {_model_band(tables['groups']):.4f} (the narrowest band: "
         f"independent updates of equal norm) from lag {gone} ({gone * grid.span} steps) on"
     )
     lines += _phase_lines(tables.get("phases"))
@@ -137,6 +139,13 @@ def _summary(run: Run, grid: Grid, tables: dict[str, pd.DataFrame]) -> list[str]
     )
     lines.append(_most_agreeing(averages, tables["groups"]))
     return lines
+
+
+def _scatter(row: Any) -> str:
+    if np.isnan(row.scatter_band):
+        return "unknown"
+    many = f", {row.directions:.3g} directions" if np.isfinite(row.directions) else ""
+    return f"±{row.scatter_band:.4f}{many}"
 
 
 def _phase_lines(phases: pd.DataFrame | None) -> list[str]:

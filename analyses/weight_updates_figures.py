@@ -1,5 +1,6 @@
 """Figures of the weight updates: cosines over training, their nulls, norms and alignment."""
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -18,10 +19,16 @@ def cosine_figure(cosines: pd.DataFrame, averages: pd.DataFrame, theme: Theme = 
     table = model.pivot(index="step", columns="lag", values="cosine")
     table.columns = [f"lag {lag}" for lag in table.columns]
     first = model[model["lag"] == lags[0]].set_index("step")["sign_band"]
-    table = table.assign(chance=0.0, low=-first, high=first).reset_index()
+    own = averages[(averages["group"] == MODEL) & (averages["lag"] == lags[0])]
+    wide = float(own["single_band"].iloc[0])
+    table = table.assign(chance=0.0, low=-first, high=first, wide=wide, wide_low=-wide)
+    table = table.reset_index()
     lines = [Line(f"lag {lag}", f"lag {lag}") for lag in lags]
-    lines += [Line("chance", "chance (95 %)", low="low", high="high", dash="dot")]
-    level = averages[(averages["group"] == MODEL) & (averages["lag"] == lags[0])]["momentum"]
+    lines += [Line("chance", "chance by weight (95 %)", low="low", high="high", dash="dot")]
+    if not math.isnan(wide):
+        sound = "chance by scatter (95 %, sound)"
+        lines.append(Line("chance", sound, low="wide_low", high="wide", dash="dash"))
+    level = own["momentum"]
     return time_figure(
         table,
         lines,

@@ -16,7 +16,7 @@ Ablation = Literal["zero", "mean", "resample", "patch"]
 ABLATIONS: tuple[Ablation, ...] = ("zero", "mean", "resample", "patch")
 
 
-def check_ablation(ablation: str, corrupt: Tensor | None) -> None:
+def check_ablation(ablation: object, corrupt: Tensor | None) -> None:
     """Raises InputError for an unknown ablation, or a corrupt batch missing or without use."""
     if ablation not in ABLATIONS:
         raise InputError(

@@ -1,6 +1,6 @@
 """At which layer and position does the information sit that tells clean from corrupt?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,8 +14,10 @@ from circuits.head_study import ROWS_AT_ONCE
 from circuits.heads import check_pair, check_tokens, head_name, parse_positions
 from circuits.intervals import mean_interval
 from circuits.metrics import Metric, MetricCallable, resolve_metric, scored_positions
+from circuits.padded_heads import stretches, together
 from circuits.provenance import provenance
 from circuits.restart import Recording, Restart, record, restart_of
+from circuits.source_positions import source_positions
 from circuits.undisturbed import undisturbed
 
 PatchedStream = Literal["resid_pre", "resid_mid", "attn_out", "mlp_out", "z"]
@@ -45,7 +47,8 @@ class PatchEffects:
     def grid(self) -> pd.DataFrame:
         """The mean effects as a frame for a heat map: layers by positions, or layers by heads."""
         table = self.table
-        column = "head" if bool(table["pos"].isna().to_numpy().all()) else "pos"
+        by_head = bool(table["head"].notna().to_numpy().all())
+        column = "head" if by_head else "position" if "position" in table.columns else "pos"
         if column == "head":
             table = table.assign(head=[f"H{str(name).partition('H')[2]}" for name in table["head"]])
         grid = table.pivot(index="layer", columns=column, values="effect").astype(float)
@@ -60,8 +63,9 @@ def patch_effects(
     metric: Metric,
     stream: PatchedStream | str = "resid_pre",
     direction: Literal["denoising", "noising"] | str = "denoising",
-    positions: Sequence[int] | None = None,
+    positions: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     scored: Sequence[int] | None = None,
+    attention_mask: Int[Tensor, "batch pos"] | None = None,
 ) -> PatchEffects:
     """How far does one activation of the other run move the metric?
 
@@ -79,8 +83,11 @@ def patch_effects(
         stream: "resid_pre", "resid_mid", "attn_out" or "mlp_out", patched at one layer and
             position at a time, or "z", patched at one head over all positions given.
         direction: which run is patched into which.
-        positions: the positions to try (for "z": those to patch together); all if not given.
+        positions: the positions to try (for "z": those to patch together); all if not given. A
+            mapping of names to positions tries each group together, one row a layer and group.
         scored: positions that the metric reads; all if not given.
+        attention_mask: 0 at padding, on the left or on the right, of both sequences. Patches of
+            padding have no effect; the metric is one by name.
 
     Returns:
         The effects, layer after layer.
@@ -91,26 +98,78 @@ def patch_effects(
     """
     _check(model, stream, direction)
     check_pair(clean, corrupt, "activation patching")
-    read = scored_positions(metric, None if scored is None else tuple(scored), clean.shape[1])
+    check_tokens(model, clean, "clean", 1)
+    check_tokens(model, corrupt, "corrupt", 1)
+    names, places = _places(positions, clean.shape[1], stream)
+    one = _Question(model, metric, stream, direction)
+    if attention_mask is None:
+        read = scored_positions(metric, scored, clean.shape[1])
+        found = _ask(one, clean, corrupt, places, read)
+    else:
+        parts = [
+            (s, _ask(one, s.tokens(clean), s.tokens(corrupt), [s.inside(at) for at in places], own))
+            for s, own in stretches(attention_mask, clean, metric, scored)
+        ]
+        whole = [together(parts, lambda part, i=i: part[i], len(clean)) for i in range(3)]
+        read, found = scored_positions(metric, scored, clean.shape[1]), tuple(whole)
+    per_example, base, reached = found
+    facts = provenance(
+        model, clean, stream=stream, direction=direction, corrupt=corrupt,
+        positions=[list(place) for place in places], scored=list(read),
+        metric=metric if isinstance(metric, str) else getattr(metric, "__qualname__", "callable"),
+        attention_mask=attention_mask,
+    )  # fmt: skip
+    rows = _rows(model, stream, len(places))
+    table = _table(stream, rows, per_example, places, names)
+    return PatchEffects(table, per_example, base[0], reached[0], facts)
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is asked of every part of a batch."""
+
+    model: Any
+    metric: Metric
+    stream: str
+    direction: str
+
+
+def _places(
+    positions: Any, n_pos: int, stream: str
+) -> tuple[list[str] | None, list[tuple[int, ...]]]:
+    """Names of the groups, if they have any, and the positions that are patched together."""
+    if isinstance(positions, Mapping):
+        if stream == "z":
+            raise InputError(
+                "positions is a mapping, but stream='z' patches one set of positions for each "
+                "head: give a list"
+            )
+        groups = source_positions(positions, n_pos) or {}
+        return list(groups), list(groups.values())
+    chosen = parse_positions(positions, n_pos)
+    return None, [chosen] if stream == "z" else [(place,) for place in chosen]
+
+
+def _ask(
+    one: _Question,
+    clean: Int[Tensor, "batch pos"],
+    corrupt: Int[Tensor, "batch pos"],
+    places: Sequence[Sequence[int]],
+    read: tuple[int, ...],
+) -> tuple[Float[Tensor, "patches batch"], Float[Tensor, "1 batch"], Float[Tensor, "1 batch"]]:
+    """Effects of every patch, and the metric of the runs patched into and from."""
+    model, metric, stream = one.model, one.metric, one.stream
     used = max(read) + 1 if model.cfg.attention_dir == "causal" else clean.shape[1]
     check_tokens(model, clean, "clean", used)
-    check_tokens(model, corrupt, "corrupt", used)
-    places = parse_positions(positions, clean.shape[1])
     with undisturbed(model):
         runs = [_recorded(model, tokens[:, :used], read, stream) for tokens in (clean, corrupt)]
         measured = resolve_metric(metric, runs[0].logits, clean, read, corrupt)
-        into, donor = runs if direction == "noising" else runs[::-1]
-        tokens = clean if direction == "noising" else corrupt
+        into, donor = runs if one.direction == "noising" else runs[::-1]
+        tokens = clean if one.direction == "noising" else corrupt
         restart = restart_of(model, tokens[:, :used], into, read)
         study = _Study(restart, into, donor, measured, measured(into.logits))
-        rows, per_example = _sweep(study, stream, places, used)
-        reached = measured(donor.logits)
-    facts = provenance(
-        model, clean, stream=stream, direction=direction, corrupt=corrupt,
-        positions=list(places), scored=list(read),
-        metric=metric if isinstance(metric, str) else getattr(metric, "__qualname__", "callable"),
-    )  # fmt: skip
-    return PatchEffects(_table(stream, rows, per_example), per_example, study.base, reached, facts)
+        per_example = _sweep(study, stream, [tuple(place) for place in places], used)
+        return per_example, study.base[None], measured(donor.logits)[None]
 
 
 @dataclass(frozen=True)
@@ -161,39 +220,42 @@ def _recorded(
     return record(model, tokens, read, sorted(needed))
 
 
+def _rows(model: Any, stream: str, n_places: int) -> list[tuple[int, int]]:
+    """(layer, head) or (layer, place) of every patch."""
+    here = model.cfg.n_heads if stream == "z" else n_places
+    return [(layer, each) for layer in range(model.cfg.n_layers) for each in range(here)]
+
+
 def _sweep(
-    study: _Study, stream: str, places: tuple[int, ...], used: int
-) -> tuple[list[tuple[int, int]], Float[Tensor, "patches batch"]]:
-    """Every layer in turn; rows are (layer, position) or (layer, head)."""
+    study: _Study, stream: str, places: list[tuple[int, ...]], used: int
+) -> Float[Tensor, "patches batch"]:
+    """Every layer in turn."""
     cfg = study.restart.model.cfg
-    rows: list[tuple[int, int]] = []
     found = []
     for layer in range(cfg.n_layers):
         if stream == "z":
-            here = list(range(cfg.n_heads))
-            found.append(study.effects(cfg.n_heads, _head_patch(study, layer, places, used)))
+            found.append(study.effects(cfg.n_heads, _head_patch(study, layer, places[0], used)))
         else:
-            here = list(places)
             found.append(_position_effects(study, stream, layer, places, used))
-        rows += [(layer, each) for each in here]
-    return rows, torch.cat(found)
+    return torch.cat(found)
 
 
 def _position_effects(
-    study: _Study, stream: str, layer: int, places: tuple[int, ...], used: int
+    study: _Study, stream: str, layer: int, places: list[tuple[int, ...]], used: int
 ) -> Float[Tensor, "patches batch"]:
     """Positions from which nothing reaches the metric have an effect of exactly 0."""
     last = layer == study.restart.model.cfg.n_layers - 1
-    heard = study.restart.scored if last and stream != "resid_pre" else tuple(range(used))
-    live = [index for index, place in enumerate(places) if place in heard]
-    run = _position_patch(study, stream, layer, [places[index] for index in live])
+    heard = set(study.restart.scored if last and stream != "resid_pre" else range(used))
+    reached = [[p for p in place if p in heard] for place in places]
+    live = [index for index, place in enumerate(reached) if place]
+    run = _position_patch(study, stream, layer, [reached[index] for index in live])
     effects = study.base.new_zeros(len(places), study.base.shape[0])
     effects[live] = study.effects(len(live), run)
     return effects
 
 
 def _position_patch(
-    study: _Study, stream: str, layer: int, places: list[int]
+    study: _Study, stream: str, layer: int, places: list[list[int]]
 ) -> Callable[[list[int], slice], Tensor]:
     into, donor, restart = study.into, study.donor, study.restart
 
@@ -202,7 +264,7 @@ def _position_patch(
         new = donor[stream][layer][span]
         patched = old.repeat(len(chunk), *[1] * (old.dim() - 1)).unflatten(0, (len(chunk), -1))
         for row, index in enumerate(chunk):
-            patched[row, :, places[index]] = new[:, places[index]]
+            patched[row][:, places[index]] = new[:, places[index]]
         patched = patched.flatten(0, 1)
         if stream == "resid_pre":
             return restart.from_resid_pre(layer, patched)
@@ -235,18 +297,22 @@ def _head_patch(
 
 
 def _table(
-    stream: str, rows: list[tuple[int, int]], per_example: Float[Tensor, "patches batch"]
+    stream: str,
+    rows: list[tuple[int, int]],
+    per_example: Float[Tensor, "patches batch"],
+    places: list[tuple[int, ...]],
+    names: list[str] | None,
 ) -> pd.DataFrame:
     mean, low, high = mean_interval(per_example)
     by_head = stream == "z"
-    return pd.DataFrame(
-        {
-            "stream": stream,
-            "layer": [layer for layer, _ in rows],
-            "pos": pd.array([None if by_head else each for _, each in rows], dtype="Int64"),
-            "head": [head_name(row) if by_head else None for row in rows],
-            "effect": mean.tolist(),
-            "low": low.tolist(),
-            "high": high.tolist(),
-        }
-    )
+    alone = not by_head and names is None
+    columns: dict[str, Any] = {
+        "stream": stream,
+        "layer": [layer for layer, _ in rows],
+        "pos": pd.array([places[each][0] if alone else None for _, each in rows], dtype="Int64"),
+        "head": [head_name(row) if by_head else None for row in rows],
+    }
+    if names is not None:
+        columns["position"] = [names[each] for _, each in rows]
+    columns |= {"effect": mean.tolist(), "low": low.tolist(), "high": high.tolist()}
+    return pd.DataFrame(columns)

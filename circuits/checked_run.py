@@ -35,6 +35,8 @@ def check_tokens(model: Any, name: str, tokens: Any, like: Tensor | None = None)
         raise InputError(f"{name} has shape {tuple(tokens.shape)}: give a tensor 'batch pos'")
     if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
         raise InputError(f"{name} has dtype {tokens.dtype}: token ids must be integers")
+    if tokens.dtype == torch.uint8:  # TransformerLens looks tokens up by indexing.
+        raise InputError(f"{name} has dtype torch.uint8, which torch reads as a mask: use .long()")
     if tokens.numel() == 0:
         raise InputError(f"{name} is empty, shape {tuple(tokens.shape)}: give at least one token")
     device = next(model.parameters()).device
@@ -69,6 +71,8 @@ def check_mask(mask: Any, tokens: Tensor) -> None:
             f"attention_mask has shape {shape} but clean has {tuple(tokens.shape)}: give one "
             "0 or 1 a token"
         )
+    if mask.is_floating_point() or mask.is_complex():
+        raise InputError(f"attention_mask has dtype {mask.dtype}: give integers or booleans")
     if mask.device != tokens.device:
         raise InputError(f"attention_mask is on {mask.device} but clean is on {tokens.device}")
     if not bool(((mask == 0) | (mask == 1)).all()):
@@ -155,8 +159,8 @@ def _own_run(model: Any, tokens: Tensor, mask: Tensor | None) -> tuple[list[Tens
     def keep_input(_module: Any, args: tuple[Any, ...]) -> None:
         resid.append(args[0].detach())
 
-    def keep(_module: Any, _args: Any, out: Tensor) -> None:
-        resid.append(out.detach())
+    def keep(_module: Any, _args: Any, out: Tensor | tuple[Tensor, ...]) -> None:
+        resid.append((out[0] if isinstance(out, tuple) else out).detach())
 
     try:
         handles.append(model.blocks[0].register_forward_pre_hook(keep_input))

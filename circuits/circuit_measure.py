@@ -1,7 +1,7 @@
 """A metric, measured on any circuit of one model and batch."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,9 +10,11 @@ from torch import Tensor
 
 from circuits.circuit_model import CircuitModel, CircuitRun
 from circuits.circuit_run import run_circuit
+from circuits.edge_plan import Plan
 from circuits.errors import InputError
 from circuits.graph import Circuit, Edge, Graph
 from circuits.prepared import Prepared
+from circuits.streams import cuts_of
 from circuits.wiring import Wiring
 
 
@@ -51,6 +53,14 @@ class CircuitMeasure:
     def values(self, run: CircuitRun) -> Float[Tensor, " batch"]:
         """The metric on a run."""
         return self.prepared.metric(self.logits(run))
+
+    def each_removed(self, circuit: Circuit) -> Float[Tensor, "edge batch"]:
+        """The metric on a circuit without each of its edges alone, in the circuit's order."""
+        prepared = self.prepared
+        base = prepared.cut(cuts_of((~circuit).edges, prepared.weights.n_heads))
+        baseline = prepared.metric(prepared.at_scored(base.logits))
+        within = replace(prepared, base=base, baseline=baseline)
+        return Plan(within, tuple(circuit), None, None).run() + baseline
 
 
 def in_order(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from circuits.ablation import Ablation
 from circuits.edge_plan import Plan
-from circuits.errors import InputError
+from circuits.errors import InputError, whole_number
 from circuits.graph import Circuit, Edge, Granularity, Graph
 from circuits.intervals import mean_interval
 from circuits.metrics import Metric
@@ -71,7 +71,8 @@ def edge_effects(
         positions: cut only what the source writes at these positions: a mapping of names to
             positions, or a list of positions (or of tuples of them); one row an edge and group.
         scored: positions whose logits the metric reads, in that order; None for all.
-        granularity: "head", or "layer" (a layer's heads merged into `A0`) or "layer-qkv".
+        granularity: "head", or "layer" (a layer's heads merged into `A0`) or "layer-qkv"; that of
+            `within` where given.
         attention_mask: 0 at padding, on the left or on the right; for `corrupt` too.
         within: edges outside of this circuit are cut all along; effects are relative to that.
         seed: of the partners under "resample" and of the bootstrap.
@@ -84,7 +85,9 @@ def edge_effects(
         InputError: bad input, an unsupported model, a factored run that differs from the model's
             own, a metric with a wrong shape or NaN, or a memory budget that is too small.
     """
-    graph = within.graph if within is not None else Graph.of(model, granularity)
+    graph = _graph(model, granularity, within)
+    if memory_budget is not None:
+        whole_number("memory_budget", memory_budget)
     with undisturbed(model):
         prepared = prepare(
             model,
@@ -104,9 +107,21 @@ def edge_effects(
         return _result(prepared, chosen, groups, per_example, seed)
 
 
-def _choose(
-    graph: Graph, edges: Iterable[str | Edge] | None, within: Circuit | None
-) -> tuple[Edge, ...]:
+def _graph(model: Any, granularity: Any, within: Any) -> Graph:
+    """The graph whose edges are cut: that of the circuit, where there is one."""
+    if within is None:
+        return Graph.of(model, granularity)
+    if not isinstance(within, Circuit):
+        raise InputError(f"within is {type(within).__name__}: give a Circuit")
+    if granularity not in ("head", within.graph.granularity):
+        raise InputError(
+            f"granularity={granularity!r} is not that of within=, {within.graph.granularity!r}: "
+            "leave it out"
+        )
+    return within.graph
+
+
+def _choose(graph: Graph, edges: Any, within: Circuit | None) -> tuple[Edge, ...]:
     """The edges to cut; with a circuit, those that it still has."""
     chosen = graph.select(edges) if within is None or edges is not None else tuple(within)
     if not chosen:

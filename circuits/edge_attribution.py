@@ -14,7 +14,7 @@ from circuits.circuit_measure import CircuitMeasure
 from circuits.circuit_model import CircuitRun
 from circuits.circuit_run import run_circuit
 from circuits.curvature import curvature_costs
-from circuits.errors import InputError, near_matches
+from circuits.errors import InputError, near_matches, whole_number
 from circuits.gradient_products import gradient_products, logit_gradient, slabs
 from circuits.graph import Granularity, Graph, Node
 from circuits.intervals import mean_interval
@@ -104,7 +104,7 @@ def edge_gradients(
             (whose gradient is zero at the clean run), another metric than "kl" and "loss" with
             "curvature", or a metric without a gradient.
     """
-    _check(method, steps, metric)
+    _check(method, steps, metric, memory_budget)
     graph = Graph.of(model, granularity)
     # Leaving inference mode, should the caller be in it: nothing has gradients there.
     with torch.inference_mode(False), undisturbed(model):
@@ -129,12 +129,14 @@ def edge_gradients(
         return _result(prepared, per_example, method, steps, seed)
 
 
-def _check(method: str, steps: int, metric: Metric) -> None:
+def _check(method: Any, steps: Any, metric: Any, memory_budget: Any) -> None:
     if method not in METHODS:
         raise InputError(
             f"method={method!r} is not known; near matches: {near_matches(method, METHODS)}"
         )
-    if steps < 1:
+    if memory_budget is not None:
+        whole_number("memory_budget", memory_budget)
+    if whole_number("steps", steps) < 1:
         raise InputError(f"steps={steps} must be at least 1")
     if method == "eap" and metric == "kl":
         raise InputError(

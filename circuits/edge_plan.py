@@ -1,8 +1,10 @@
 """Cuts edges one at a time, many at once: which go together, and what is measured on each."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -10,8 +12,9 @@ from torch import Tensor
 from circuits.attention_math import At, Input, take
 from circuits.edge_engine import Engine
 from circuits.graph import Edge, Node, Reader
-from circuits.memory_plan import chunk_size
+from circuits.memory_plan import share_memory
 from circuits.prepared import Prepared
+from circuits.side_by_side import side_by_side
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class Plan:
         first = prepared.replacements.unchanged_before
         spans = [tuple(range(n_pos))] if groups is None else list(groups.values())
         self.spans = [tuple(p for p in span if first <= p < n_pos) for span in spans]
-        self.chunk_tokens = chunk_size(prepared, memory_budget)
+        share = share_memory(prepared, memory_budget)
+        self.workers, self.chunk_tokens = share.workers, share.tokens
         self.slab = max(1, min(n_examples, self.chunk_tokens // n_pos))
         self.slabs = [slice(i, i + self.slab) for i in range(0, n_examples, self.slab)]
         self.engines = [Engine(base.rows(slab), prepared.wanted) for slab in self.slabs]
@@ -69,12 +73,18 @@ class Plan:
         """Computes every row: metric(ablated) - metric(base), `"row batch"`."""
         baseline = self.prepared.baseline
         result = baseline.new_zeros(len(self.edges) * len(self.spans), len(baseline))
-        for outcome in self._outcomes():
-            for item, logits in zip(outcome.items, outcome.logits, strict=True):
-                result[item.row] = self._measure(outcome.at, logits) - baseline
+        one_at_a_time = Lock()  # The metric may be the caller's own, who need not think of threads.
+
+        def fill(outcomes: Callable[[], Iterable[Outcome]]) -> None:
+            for outcome in outcomes():
+                with one_at_a_time:
+                    for item, logits in zip(outcome.items, outcome.logits, strict=True):
+                        result[item.row] = self._measure(outcome.at, logits) - baseline
+
+        side_by_side(fill, self._pieces(), self.workers)
         return result
 
-    def _outcomes(self) -> Iterator[Outcome]:
+    def _pieces(self) -> Iterator[Callable[[], Iterable[Outcome]]]:
         """Cuts of a few sources at a time into one layer's q, k or v, its MLP, or the logits.
 
         Where nothing differs, or nothing can reach a scored position, no outcome says anything
@@ -89,9 +99,9 @@ class Plan:
             for (kind, layer, inputs), members in groupby(sorted(items, key=_slot), key=_slot):
                 for chunk in self._chunks(list(members), span):
                     if kind == "attention":
-                        yield from self._attention(layer, inputs, chunk, span)
+                        yield partial(self._attention, layer, inputs, chunk, span)
                     else:
-                        yield from self._direct(kind, layer, chunk, span)
+                        yield partial(self._direct, kind, layer, chunk, span)
 
     def _chunks(self, items: list[Item], span: At) -> Iterator[dict[Node, list[Item]]]:
         """As many sources at a time as fill a chunk."""

@@ -1,7 +1,9 @@
 """The one exception for a mistake in what was asked, and the suggestion that goes with it."""
 
 import difflib
+import operator
 from collections.abc import Iterable
+from typing import SupportsIndex, cast
 
 
 class InputError(ValueError):
@@ -12,11 +14,11 @@ class InputError(ValueError):
     """
 
 
-def near_matches(name: str, allowed: Iterable[str], n: int = 5) -> str:
+def near_matches(name: object, allowed: Iterable[str], n: int = 5) -> str:
     """Lists the allowed names closest to a mistyped one.
 
     Args:
-        name: what was given.
+        name: what was given; anything but a string is close to nothing.
         allowed: every valid name.
         n: how many to list at most.
 
@@ -24,5 +26,34 @@ def near_matches(name: str, allowed: Iterable[str], n: int = 5) -> str:
         The closest names joined by commas, or the first `n` names when nothing is close.
     """
     names = list(allowed)
-    close = difflib.get_close_matches(name, names, n=n, cutoff=0.5)
+    close = difflib.get_close_matches(str(name), names, n=n, cutoff=0.5)
     return ", ".join(close or names[:n])
+
+
+def whole_number(name: str, value: object) -> int:
+    """Gives an integer that the caller passed, of whatever integer type.
+
+    Args:
+        name: of the argument, for the message.
+        value: what was given.
+
+    Raises:
+        InputError: anything but an integer; 2.0 and True too, which are slips.
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(cast(SupportsIndex, value))
+    except TypeError:
+        raise InputError(f"{name}={value!r} is {type(value).__name__}: give an integer") from None
+
+
+def whole_numbers(name: str, values: object) -> tuple[int, ...]:
+    """Gives the integers of a list, a range or a tensor.
+
+    Raises:
+        InputError: anything but a collection of integers.
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{name}={values!r} is {type(values).__name__}: give a list of integers")
+    return tuple(whole_number(f"an entry of {name}", value) for value in values)

@@ -183,8 +183,11 @@ class Graph:
             )
         return found
 
-    def select(self, edges: Iterable[str | Edge] | None) -> tuple[Edge, ...]:
+    def select(self, edges: Any) -> tuple[Edge, ...]:
         """Finds edges by name, in the order given; None stands for all of them.
+
+        Args:
+            edges: names or edges, or None.
 
         Raises:
             InputError: an unknown or a repeated edge, or a bare string.
@@ -193,6 +196,8 @@ class Graph:
             return self.edges
         if isinstance(edges, str):
             raise InputError(f"edges={edges!r} is one string: pass a list of edge names")
+        if not isinstance(edges, Iterable):
+            raise InputError(f"edges={edges} is one {type(edges).__name__}: pass a list of edges")
         chosen = tuple(self.edge(edge) for edge in edges)
         repeated = [edge.name for i, edge in enumerate(chosen) if edge in chosen[:i]]
         if repeated:

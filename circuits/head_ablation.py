@@ -1,20 +1,31 @@
 """What does the model lose with a head, a pair of heads, or all heads but one?"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import pandas as pd
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.ablated_model import AblatedModel, ablated
+from circuits.errors import InputError
 from circuits.head_replacement import HeadAblation
 from circuits.head_study import head_study
-from circuits.heads import head_name, head_names, parse_head_sets, set_name
+from circuits.heads import (
+    Head,
+    head_name,
+    head_names,
+    parse_head_sets,
+    parse_positions,
+    set_name,
+)
 from circuits.intervals import mean_interval
 from circuits.metrics import Metric
+from circuits.padded_heads import padded_study
+from circuits.source_positions import source_positions
 
 __all__ = [
     "AblatedModel",
@@ -73,9 +84,10 @@ def head_effects(
     ablation: HeadAblation | str = "zero",
     corrupt: Int[Tensor, "corrupt_batch corrupt_pos"] | None = None,
     heads: Iterable[str | Iterable[str]] | None = None,
-    positions: Sequence[int] | None = None,
+    positions: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
     scored: Sequence[int] | None = None,
     reference: Int[Tensor, "reference_batch reference_pos"] | None = None,
+    attention_mask: Int[Tensor, "batch pos"] | None = None,
     seed: int = 0,
 ) -> HeadEffects:
     """How much does the metric change when the output of these heads is taken away?
@@ -96,10 +108,14 @@ def head_effects(
         corrupt: the paired batch of "patch".
         heads: heads (`"L0H3"`) and sets of heads (`{"L0H3", "L1H0"}`, ablated together); every
             single head if not given.
-        positions: where the heads are ablated; everywhere if not given.
+        positions: where the heads are ablated, together; everywhere if not given. A mapping of
+            names to positions ablates one group after the other: one row a head and group, with
+            the name in the column `position`.
         scored: positions that the metric reads; all if not given.
         reference: the batch of the replacements of "mean", "mean-all" and "resample"; the clean
             batch if not given.
+        attention_mask: 0 at padding, on the left or on the right; for `corrupt` too. The metric
+            is then one by name, and a mean over the scored positions that hold tokens.
         seed: of the partners of "resample".
 
     Returns:
@@ -110,22 +126,54 @@ def head_effects(
             model cannot read or that does not fit the others, or a metric that gives something
             else than one finite number an example.
     """
-    sets = parse_head_sets(model, heads)
-    study = head_study(model, clean, metric, ablation, corrupt, positions, scored, reference, seed)
-    per_example = study.effects(sets)
+    sets, n_pos = parse_head_sets(model, heads), clean.shape[1]
+    names, places = _places(positions, n_pos)
+    if attention_mask is None:
+        study = head_study(
+            model, clean, metric, ablation, corrupt, places[0], scored, reference, seed
+        )
+    elif reference is not None:
+        raise InputError(
+            "reference= and attention_mask= do not go together: means and partners come from the "
+            "padded batch itself; leave reference out"
+        )
+    else:
+        study = padded_study(model, clean, metric, ablation, corrupt, scored, attention_mask, seed)
+    per_group = torch.stack([study.at(group).effects(sets) for group in places], dim=1)
+    table = _table(sets, names, per_group.flatten(0, 1))
+    told = [list(range(n_pos)) if at is None else list(at) for at in places]
+    facts = study.provenance | {
+        "positions": told[0] if names is None else dict(zip(names, told, strict=True))
+    }
+    return HeadEffects(table, per_group.flatten(0, 1), study.base, facts)
+
+
+def _places(
+    positions: Sequence[int] | Mapping[str, Sequence[int]] | None, n_pos: int
+) -> tuple[list[str] | None, list[tuple[int, ...] | None]]:
+    """Names of groups of positions, if they have any, and each group; None for everywhere."""
+    if isinstance(positions, Mapping):
+        groups = source_positions(positions, n_pos) or {}
+        return list(groups), list(groups.values())
+    return None, [None if positions is None else parse_positions(positions, n_pos)]
+
+
+def _table(
+    sets: list[tuple[Head, ...]], groups: list[str] | None, per_example: Float[Tensor, "row batch"]
+) -> pd.DataFrame:
+    """One row a set of heads, or one a set and group of positions."""
     mean, low, high = mean_interval(per_example)
-    single = [entry[0] if len(entry) == 1 else (None, None) for entry in sets]
-    table = pd.DataFrame(
-        {
-            "head": [set_name(entry) for entry in sets],
-            "layer": pd.array([layer for layer, _ in single], dtype="Int64"),
-            "index": pd.array([index for _, index in single], dtype="Int64"),
-            "effect": mean.tolist(),
-            "low": low.tolist(),
-            "high": high.tolist(),
-        }
-    )
-    return HeadEffects(table, per_example, study.base, study.provenance)
+    rows = [(entry, name) for entry in sets for name in groups or [""]]
+    single = [entry[0] if len(entry) == 1 else (None, None) for entry, _ in rows]
+    columns: dict[str, Any] = {
+        "head": [set_name(entry) for entry, _ in rows],
+        "layer": pd.array([layer for layer, _ in single], dtype="Int64"),
+        "index": pd.array([index for _, index in single], dtype="Int64"),
+    }
+    if groups is not None:
+        columns["position"] = [name for _, name in rows]
+    columns |= {"effect": mean.tolist(), "low": low.tolist(), "high": high.tolist()}
+    return pd.DataFrame(columns)
 
 
 def pair_effects(
@@ -147,7 +195,7 @@ def pair_effects(
         metric: as in `head_effects`.
         heads: the heads to pair; all of them if not given.
         **options: `ablation`, `corrupt`, `positions`, `scored`, `reference`, `seed`, as in
-            `head_effects`.
+            `head_effects`, and `attention_mask`.
 
     Returns:
         Every pair once, in the order of heads.
@@ -155,7 +203,10 @@ def pair_effects(
     Raises:
         InputError: as `head_effects`; also for fewer than two heads.
     """
+    _refuse_groups(options)
     singles_of = head_names(model) if heads is None else list(heads)
+    if len(singles_of) < 2:
+        raise InputError(f"heads names {len(singles_of)} head; a pair needs at least two")
     members = [entry[0] for entry in parse_head_sets(model, singles_of)]
     pairs = list(combinations(range(len(members)), 2))
     sets = [{head_name(members[a]), head_name(members[b])} for a, b in pairs]
@@ -200,7 +251,10 @@ def lone_head_effects(
     Raises:
         InputError: as `head_effects`.
     """
+    _refuse_groups(options)
     names = head_names(model)
+    if len(names) < 2:
+        raise InputError("the model has one head; all-but-one needs at least two")
     others = [[name for name in names if name != kept] for kept in names]
     result = head_effects(model, clean, metric, heads=others, **options)
     kept_heads = [entry[0] for entry in parse_head_sets(model, names)]
@@ -212,3 +266,10 @@ def lone_head_effects(
     return HeadEffects(
         table, result.per_example, result.clean, {**result.provenance, "kept": "one head"}
     )
+
+
+def _refuse_groups(options: dict[str, Any]) -> None:
+    if isinstance(options.get("positions"), Mapping):
+        raise InputError(
+            "positions is a mapping, which only head_effects takes: give a list of positions"
+        )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,13 @@ class HeadStudy:
     metric: MetricCallable
     base: Float[Tensor, " batch"]
     provenance: dict[str, Any]
+
+    def at(self, positions: Sequence[int] | None) -> "HeadStudy":
+        """The same with heads ablated at other positions; None stands for everywhere."""
+        places = torch.zeros_like(self.places)
+        where = range(len(places)) if positions is None else positions
+        places[[p for p in where if p < len(places)]] = True
+        return replace(self, places=places)
 
     def effects(self, sets: Sequence[tuple[Head, ...]]) -> Float[Tensor, "sets batch"]:
         """Gives metric(ablated) - metric(clean) of every set of heads, an example."""

@@ -1,5 +1,9 @@
 """How many tokens can be worked on at once within a memory budget?"""
 
+from dataclasses import dataclass
+
+import torch
+
 from circuits.errors import InputError
 from circuits.prepared import Prepared
 
@@ -9,12 +13,23 @@ MEMORY_BUDGET = 2 * 2**30
 """Bytes, when none are given."""
 
 
-def chunk_size(prepared: Prepared, memory_budget: int | None) -> int:
-    """Gives the number of tokens (edges x examples x positions) in one chunk.
+@dataclass(frozen=True)
+class Share:
+    """How the work is cut up: this many chunks at once, of this many tokens each."""
+
+    workers: int
+    tokens: int
+
+
+def share_memory(prepared: Prepared, memory_budget: int | None) -> Share:
+    """Gives the number of tokens (edges x examples x positions) in a chunk, and of chunks at once.
+
+    On a CPU there are as many workers as torch has threads, where the memory holds a whole chunk
+    for each: several small chunks side by side use the cores better than one chunk on all of them.
 
     Args:
         prepared: the runs that are held in memory all along.
-        memory_budget: bytes for weights, streams and a chunk; None for 2 GiB.
+        memory_budget: bytes for weights, streams and chunks; None for 2 GiB.
 
     Returns:
         Tokens, enough for one example at least.
@@ -32,7 +47,9 @@ def chunk_size(prepared: Prepared, memory_budget: int | None) -> int:
             f"{held} and one example's chunk {each * n_pos}; give at least {held + each * n_pos} "
             "or fewer examples"
         )
-    return min(TOKENS_AT_ONCE, int(room))
+    on_cpu = prepared.baseline.device.type == "cpu"
+    workers = max(1, min(torch.get_num_threads(), room // TOKENS_AT_ONCE)) if on_cpu else 1
+    return Share(workers, min(TOKENS_AT_ONCE, int(room) // workers))
 
 
 def _bytes_per_token(prepared: Prepared) -> int:

@@ -1,13 +1,13 @@
 """What is measured on the logits: one value an example, by name or by a callable of your own."""
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from circuits.errors import InputError, near_matches
+from circuits.errors import InputError, near_matches, whole_numbers
 
 MetricName = Literal["kl", "loss", "logit_diff"]
 MetricCallable = Callable[[Tensor], Tensor]
@@ -15,7 +15,7 @@ Metric = MetricName | str | MetricCallable
 METRIC_NAMES = ("kl", "loss", "logit_diff")
 
 
-def scored_positions(metric: Metric, scored: Sequence[int] | None, n_pos: int) -> tuple[int, ...]:
+def scored_positions(metric: object, scored: object, n_pos: int) -> tuple[int, ...]:
     """Gives the token positions whose logits a metric reads.
 
     Args:
@@ -34,14 +34,15 @@ def scored_positions(metric: Metric, scored: Sequence[int] | None, n_pos: int) -
     if scored is None:
         last = n_pos - 1 if needs_next else n_pos
         scored = range(last)
-    positions = tuple(int(p) + n_pos if int(p) < 0 else int(p) for p in scored)
+    given = whole_numbers("scored", scored)
+    positions = tuple(p + n_pos if p < 0 else p for p in given)
     if not positions:
-        raise InputError(f"scored={list(scored)} names no position in sequences of {n_pos} tokens")
+        raise InputError(f"scored={list(given)} names no position in sequences of {n_pos} tokens")
     for position in positions:
         if not 0 <= position < n_pos:
             raise InputError(f"scored holds {position}, outside the {n_pos} positions of the batch")
     if len(set(positions)) < len(positions):
-        raise InputError(f"scored={list(scored)} names a position twice")
+        raise InputError(f"scored={list(given)} names a position twice")
     if needs_next and max(positions) == n_pos - 1:
         raise InputError(
             f"scored holds the last position {n_pos - 1}, whose next token is not in the batch: "
@@ -51,7 +52,7 @@ def scored_positions(metric: Metric, scored: Sequence[int] | None, n_pos: int) -
 
 
 def resolve_metric(
-    metric: Metric,
+    metric: Any,
     clean_logits: Float[Tensor, "batch scored d_vocab"],
     tokens: Int[Tensor, "batch pos"],
     scored: tuple[int, ...],
@@ -82,7 +83,7 @@ def resolve_metric(
         InputError: an unknown name; or, when called, a result of the wrong shape or not finite.
     """
     if callable(metric):
-        return _checked(metric, clean_logits.shape[0])
+        return _checked(cast(MetricCallable, metric), clean_logits.shape[0])
     if metric not in METRIC_NAMES:
         raise InputError(
             f"metric={metric!r} is not known; near matches: {near_matches(metric, METRIC_NAMES)}; "

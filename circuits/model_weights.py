@@ -1,8 +1,8 @@
 """A HookedTransformer's weights as plain tensors, or a refusal that names what is not supported.
 
 With `streams.py` this is the only file of the package that knows how TransformerLens spells things.
-Weights are read by the property names that HookedTransformer and TransformerLens 4's native bridge
-share (`blocks[i].attn.W_Q`, `embed.W_E`, ...).
+Weights are read by HookedTransformer's property names (`blocks[i].attn.W_Q`, `embed.W_E`, ...),
+which TransformerLens 4's native bridge mostly shares; `native_bridge.py` has the rest.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from circuits.errors import InputError
+from circuits.native_bridge import hooked_spelling
 
 NORMALIZATIONS = ("LN", "LNPre", "RMS", "RMSPre", None)
 POSITIONS = ("standard", "rotary", "shortformer", "alibi")
@@ -148,12 +149,13 @@ class ModelWeights:
 
 
 def read_weights(model: Any) -> ModelWeights:
-    """Reads a model's weights, without changing or aliasing anything that training could change.
+    """Reads a model's weights, without changing the model or entering any gradient's graph.
 
-    Weights in bfloat16 or float16 are read in float32, so that effects are float32 numbers.
+    Weights in bfloat16 or float16 are read in float32, so that effects are float32 numbers. Others
+    share the model's memory where they can: read them anew after a training step.
 
     Args:
-        model: a HookedTransformer.
+        model: a HookedTransformer, or TransformerLens 4's native bridge.
 
     Returns:
         Its weights as plain detached tensors.
@@ -162,6 +164,7 @@ def read_weights(model: Any) -> ModelWeights:
         InputError: a feature that the factored forward pass does not know; the message names it.
     """
     refuse_unsupported(model)
+    model = hooked_spelling(model)
     cfg = model.cfg
     dtype = torch.float64 if cfg.dtype == torch.float64 else torch.float32
 
@@ -178,7 +181,9 @@ def read_weights(model: Any) -> ModelWeights:
         embed_norm=Norm("none", 0.0) if embed_norm is None else _layer_norm(embed_norm, plain),
         attention=tuple(_attention(block, cfg, plain) for block in blocks),
         mlps=() if cfg.attn_only else tuple(_mlp(block, cfg, plain) for block in blocks),
-        final_norm=_norm(getattr(model, "ln_final", None), cfg, plain),
+        final_norm=_norm(
+            getattr(model, "ln_final", None), cfg, plain, rms=bool(getattr(cfg, "final_rms", False))
+        ),
         W_U=plain(model.unembed.W_U).contiguous(),
         b_U=plain(model.unembed.b_U),
         logit_cap=_cap(cfg.output_logits_soft_cap),
@@ -249,13 +254,14 @@ def _unsupported(cfg: Any) -> dict[str, bool]:
     }
 
 
-def _norm(module: Any, cfg: Any, plain: Callable[[Tensor], Tensor]) -> Norm:
+def _norm(module: Any, cfg: Any, plain: Callable[[Tensor], Tensor], rms: bool = False) -> Norm:
+    """A block's norm, or the final one, which `cfg.final_rms` makes an RMS norm."""
     kind = cfg.normalization_type
     if kind is None or module is None:
         return Norm("none", 0.0)
     w, b = getattr(module, "w", None), getattr(module, "b", None)
     return Norm(
-        "layer" if kind.startswith("LN") else "rms",
+        "layer" if kind.startswith("LN") and not rms else "rms",
         float(module.eps),
         plain(w) if isinstance(w, Tensor) else None,
         plain(b) if isinstance(b, Tensor) else None,

@@ -1,6 +1,5 @@
 """Everything that effects are computed from: checked runs, replacements and the metric."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,10 +10,11 @@ from torch import Tensor
 from circuits.ablation import Ablation, check_ablation, partners, replacement
 from circuits.attention_math import At
 from circuits.checked_run import check_length, check_mask, check_tokens, checked_streams
-from circuits.errors import InputError
+from circuits.errors import InputError, whole_number
 from circuits.graph import Circuit, Graph, Node
-from circuits.metrics import Metric, MetricCallable, resolve_metric, scored_positions
+from circuits.metrics import MetricCallable, resolve_metric, scored_positions
 from circuits.model_weights import ModelWeights, read_weights
+from circuits.native_bridge import refuse_padding
 from circuits.provenance import provenance
 from circuits.streams import Cuts, Streams, cuts_of, run_streams
 
@@ -108,15 +108,15 @@ class Prepared:
 def prepare(
     model: Any,
     clean: Any,
-    metric: Metric,
+    metric: Any,
     *,
     graph: Graph | None = None,
-    ablation: Ablation | str = "patch",
+    ablation: Any = "patch",
     corrupt: Any = None,
-    scored: Sequence[int] | None = None,
+    scored: Any = None,
     attention_mask: Any = None,
-    within: Circuit | None = None,
-    seed: int = 0,
+    within: Any = None,
+    seed: Any = 0,
 ) -> Prepared:
     """Checks the input, runs the model once in factored form, and resolves the metric.
 
@@ -129,6 +129,7 @@ def prepare(
     weights = read_weights(model)
     graph = graph or Graph.of(model)
     _check(model, clean, corrupt, attention_mask, ablation, metric)
+    whole_number("seed", seed)
     if within is not None and Graph.of(model, within.graph.granularity) != within.graph:
         raise InputError(
             f"within is a circuit of another graph, {within.graph.to_json()}: make it with "
@@ -177,7 +178,7 @@ def prepare(
 
 
 def _check(
-    model: Any, clean: Any, corrupt: Any, attention_mask: Any, ablation: str, metric: Metric
+    model: Any, clean: Any, corrupt: Any, attention_mask: Any, ablation: Any, metric: Any
 ) -> None:
     check_tokens(model, "clean", clean)
     check_ablation(ablation, corrupt)
@@ -190,10 +191,11 @@ def _check(
         check_tokens(model, "corrupt", corrupt, like=clean)
     if attention_mask is not None:
         check_mask(attention_mask, clean)
+        refuse_padding(model)
 
 
 def _metric(
-    metric: Metric,
+    metric: Any,
     streams: Streams,
     clean: Tensor,
     corrupt: Tensor | None,
@@ -210,7 +212,7 @@ def _metric(
 
 
 def _facts(
-    metric: Metric,
+    metric: Any,
     ablation: str,
     graph: Graph,
     reads: tuple[int, ...],

@@ -1,6 +1,6 @@
 """Taking edges away one step at a time, every step checked by a real run."""
 
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -9,11 +9,9 @@ from torch import Tensor
 
 from circuits.circuit_measure import CircuitMeasure
 from circuits.circuit_model import CircuitRun
-from circuits.curvature import curvature_costs
 from circuits.errors import InputError
 from circuits.graph import Circuit, Edge
 
-N_DRAWS = 4
 Progress = Callable[[int, float], None]
 """Called with the number of edges left and the excess after every removal."""
 
@@ -63,56 +61,53 @@ class Removal:
                 f"the budget of {budget}: raise the budget or start from a larger circuit"
             )
 
-    def in_rounds(self, rounds: int, estimated: bool, seed: int) -> None:
-        """Removes prefixes of the edges ordered by cost, found anew every round."""
-        for number in range(1, rounds + 1):
-            costs = self._estimated_costs(seed + number) if estimated else self._measured_costs()
-            self.costs = costs
-            ordered = sorted(self.kept.circuit, key=lambda edge: costs[edge])
-            self._longest_prefix(ordered, self.budget * number / rounds, f"round {number}")
-
-    def one_by_one(self) -> None:
-        """Removes single edges, cheapest first, until each was tried in vain since the last."""
-        waiting = deque(sorted(self.kept.circuit, key=lambda edge: self.costs[edge]))
-        in_vain = 0
-        while in_vain < len(waiting):
-            edge = waiting.popleft()
-            if self._accept(self._without([edge]), self.budget, "one by one"):
-                waiting = deque(e for e in waiting if e in self.kept.circuit.edges)
-                in_vain = 0
-            else:
-                waiting.append(edge)
-                in_vain += 1
+    def in_rounds(self) -> None:
+        """Removes as many of the cheapest edges as fit, measures all again, until none fits."""
+        number = 0
+        while ordered := self._fitting():
+            number += 1
+            if not self._longest_prefix(ordered, f"round {number}"):
+                return
 
     def plain_greedy(self) -> None:
         """Removes the edge whose removal costs least, and measures all again."""
-        while len(self.kept.circuit):
-            costs = self._measured_costs()
-            edge = min(self.kept.circuit, key=lambda e: costs[e])
-            if not self._accept(self._without([edge]), self.budget, "greedy"):
+        while ordered := self._fitting():
+            if not self._accept(self._without(ordered[:1]), self.budget, "greedy"):
                 return
 
-    def _longest_prefix(self, ordered: list[Edge], limit: float, stage: str) -> None:
-        """Removes as many of the first edges as stay within the limit, by bisection."""
+    def _fitting(self) -> list[Edge]:
+        """Edges whose removal alone stays within the budget, the cheapest first."""
+        costs = self._costs()
+        return sorted(
+            (e for e, cost in costs.items() if cost <= self.budget), key=costs.__getitem__
+        )
+
+    def _longest_prefix(self, ordered: list[Edge], stage: str) -> bool:
+        """Removes as many of the first edges as stay within the budget, by bisection."""
         best, fits, too_many = self.kept, 0, len(ordered) + 1
         while too_many - fits > 1:
             n = (fits + too_many) // 2
             rest = self._without(ordered[:n])
-            if rest.excess <= limit:
+            if rest.excess <= self.budget:
                 best, fits = rest, n
             else:
                 too_many = n
-        if fits:
-            self._accept(best, limit, stage)
+        return bool(fits) and self._accept(best, self.budget, stage)
 
-    def _estimated_costs(self, seed: int) -> dict[Edge, float]:
-        """About the excess after removing each remaining edge alone, less the present one."""
-        found = curvature_costs(self.measure, self.kept.run, N_DRAWS, seed).double().mean(-1)
-        return dict(zip(self.kept.circuit.graph.edges, found.tolist(), strict=True))
+    def _costs(self) -> dict[Edge, float]:
+        """The excess after removing each remaining edge alone, and what then dangles.
 
-    def _measured_costs(self) -> dict[Edge, float]:
-        """The excess after removing each remaining edge alone."""
-        return {edge: self._without([edge]).excess for edge in self.kept.circuit}
+        Cutting is enough where nobody is left without an input: what loses its last reader changes
+        nothing more. A node that loses its last input falls silent, which has to be run.
+        """
+        circuit = self.kept.circuit
+        alone = self.measure.each_removed(circuit) - self.measure.prepared.baseline
+        costs = dict(zip(circuit, alone.double().mean(-1).tolist(), strict=True))
+        inputs = Counter(edge.reader.node for edge in circuit)
+        for edge in circuit:
+            if inputs[edge.reader.node] == 1:
+                costs[edge] = self._without([edge]).excess
+        return costs
 
     def _without(self, edges: Iterable[Edge]) -> Kept:
         """What would be kept after removing some edges and all that then dangles."""

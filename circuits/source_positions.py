@@ -1,8 +1,8 @@
 """At which positions is a source cut? Named groups of positions from what the caller gave."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from circuits.errors import InputError
+from circuits.errors import InputError, whole_numbers
 
 PositionGroups = Mapping[str, Sequence[int]] | Sequence[int] | Sequence[Sequence[int]]
 
@@ -30,8 +30,8 @@ def source_positions(positions: object, n_pos: int) -> dict[str, tuple[int, ...]
         )
     groups: dict[str, tuple[int, ...]] = {}
     for name, group in named:
-        members = [group] if isinstance(group, int) else list(group)
-        at = sorted({int(p) + n_pos if int(p) < 0 else int(p) for p in members})
+        members = list(whole_numbers("positions", group if _several(group) else [group]))
+        at = sorted({p + n_pos if p < 0 else p for p in members})
         if not at or at[0] < 0 or at[-1] >= n_pos:
             raise InputError(f"positions[{name!r}]={members} must hold positions in 0..{n_pos - 1}")
         if name in groups:
@@ -40,6 +40,10 @@ def source_positions(positions: object, n_pos: int) -> dict[str, tuple[int, ...]
     if not groups:
         raise InputError("positions is empty: name at least one position, or pass None for all")
     return groups
+
+
+def _several(group: object) -> bool:
+    return isinstance(group, Iterable) and not isinstance(group, str)
 
 
 def _group_name(group: object) -> str:

@@ -19,9 +19,9 @@ from circuits.checked_run import check_tokens
 from circuits.errors import InputError
 from circuits.heads import parse_positions
 from circuits.intervals import mean_interval
-from circuits.node_output import node_output, parse_node
+from circuits.node_outputs import node_output, parse_node
 from circuits.provenance import provenance
-from circuits.variance_shares import check_labels, group_index
+from circuits.variance_components import check_labels, group_index
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from circuits.errors import InputError
 from circuits.heads import parse_positions
 from circuits.intervals import mean_interval
 from circuits.model_weights import read_weights
-from circuits.node_output import parse_node, parse_readers, patched_run
+from circuits.node_outputs import parse_node, parse_readers, patched_run
 from circuits.provenance import provenance
 from circuits.task_vector import TaskVectors
 from circuits.undisturbed import undisturbed

@@ -11,7 +11,7 @@ from torch import Tensor
 from circuits.errors import InputError
 from circuits.heads import parse_positions
 from circuits.intervals import mean_interval
-from circuits.node_output import node_output
+from circuits.node_outputs import node_output
 from circuits.provenance import tensor_sha256
 from circuits.task_vector import TaskVectors
 

@@ -15,7 +15,7 @@ from circuits.heads import parse_positions
 from circuits.intervals import mean_interval
 from circuits.metrics import Metric, resolve_metric, scored_positions
 from circuits.model_weights import read_weights
-from circuits.node_output import parse_node, parse_readers, patched_run
+from circuits.node_outputs import parse_node, parse_readers, patched_run
 from circuits.task_vector import TaskVectors
 from circuits.undisturbed import undisturbed
 

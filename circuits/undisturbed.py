@@ -26,7 +26,8 @@ def undisturbed(model: Any) -> Iterator[None]:
     ]
     state = torch.get_rng_state()
     try:
-        with torch.no_grad():
+        # Leaving inference mode, should the caller be in it: worker threads would not be.
+        with torch.inference_mode(False), torch.no_grad():
             yield
     finally:
         torch.set_rng_state(state)

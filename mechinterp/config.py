@@ -102,8 +102,8 @@ class TrainingConfig:
     clip: float | None = None
     """Gradient-norm limit; none by default."""
     lr_factor: tuple[str, ...] = ()
-    """PATTERN=FACTOR: multiplies the rate of parameters whose name matches the regular expression;
-    the first match counts."""
+    """PATTERN=FACTOR: multiplies the rate of parameters whose name matches the regular expression,
+    such as blocks.1.attn.W_[QK], or of single heads, such as L1H0.W_Q; the first match counts."""
     forward: Forward = "scored"
     """Whether the last layer is computed at the scored positions only, or the whole forward pass as
     TransformerLens has it; the same up to rounding, which training blows up in the long run."""

@@ -1,4 +1,4 @@
-"""AdamW with parameter groups of their own learning rate, and its state as plain tensors."""
+"""AdamW with learning rates for groups of parameters and for heads, and its state as tensors."""
 
 import math
 import re
@@ -9,30 +9,32 @@ from transformer_lens import HookedTransformer
 
 from circuits.errors import InputError
 from mechinterp.config import TrainingConfig
+from mechinterp.head_updates import scale_updates, slice_names
 
 
 def make_optimizer(model: HookedTransformer, config: TrainingConfig) -> torch.optim.AdamW:
     """Makes the optimizer of a run: fused AdamW, one group for each learning-rate factor.
 
+    A factor's pattern is searched for in a parameter's name, `blocks.0.attn.W_Q`, and in those of
+    its heads, `L0H3.W_Q`; the first pattern that is found decides. Heads of one tensor may differ.
+
     Raises:
-        InputError: a factor is malformed, or its pattern matches no parameter.
+        InputError: a factor is malformed, or its pattern decides nothing.
     """
     factors = [_parse_factor(text) for text in config.lr_factor]
     groups: dict[float, list[torch.nn.Parameter]] = {}
+    slices: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
     used: set[str] = set()
     for name, parameter in model.named_parameters():
-        match = next(((p, f) for p, f in factors if re.search(p, name)), None)
-        if match:
-            used.add(match[0])
-        groups.setdefault(match[1] if match else 1.0, []).append(parameter)
-    for pattern, _ in factors:
-        if pattern not in used:
-            names = ", ".join(name for name, _ in list(model.named_parameters())[:4])
-            raise InputError(
-                f"lr_factor pattern {pattern!r} decides no parameter's rate; "
-                f"names look like {names}"
-            )
-    return torch.optim.AdamW(
+        heads = slice_names(name, len(parameter))
+        found = [_first(factors, (name, *also)) for also in ([(head,) for head in heads] or [()])]
+        used |= {pattern for pattern, _ in found}
+        rates = [factor for _, factor in found]
+        if len(set(rates)) > 1:
+            slices.append((parameter, torch.tensor(rates, dtype=torch.float64)))
+        groups.setdefault(rates[0] if len(set(rates)) == 1 else 1.0, []).append(parameter)
+    _refuse_unused(model, factors, used)
+    optimizer = torch.optim.AdamW(
         [{"params": parameters, "factor": factor} for factor, parameters in groups.items()],
         lr=config.lr,
         betas=(config.beta1, config.beta2),
@@ -40,6 +42,27 @@ def make_optimizer(model: HookedTransformer, config: TrainingConfig) -> torch.op
         weight_decay=config.weight_decay,
         fused=True,
     )
+    if slices:
+        scale_updates(optimizer, slices)
+    return optimizer
+
+
+def _first(factors: list[tuple[str, float]], names: tuple[str, ...]) -> tuple[str, float]:
+    """Gives the first pattern that is found in one of the names, and its factor; "" for none."""
+    found = (one for one in factors if any(re.search(one[0], name) for name in names))
+    return next(found, ("", 1.0))
+
+
+def _refuse_unused(
+    model: HookedTransformer, factors: list[tuple[str, float]], used: set[str]
+) -> None:
+    for pattern, _ in factors:
+        if pattern not in used:
+            names = ", ".join(name for name, _ in list(model.named_parameters())[:4])
+            raise InputError(
+                f"lr_factor pattern {pattern!r} decides no parameter's rate; "
+                f"names look like {names}, those of heads like L0H0.W_Q"
+            )
 
 
 def _parse_factor(text: str) -> tuple[str, float]:
@@ -52,7 +75,7 @@ def _parse_factor(text: str) -> tuple[str, float]:
     if not pattern or not (0 <= factor < math.inf):
         raise InputError(
             f"lr_factor is {text!r}; it has to be PATTERN=FACTOR, "
-            "for example 'blocks.0.attn.W_[QK]=0.1'"
+            "for example 'blocks.0.attn.W_[QK]=0.1' or 'L0H3.W_Q=0.1'"
         )
     return pattern, factor
 

@@ -46,8 +46,8 @@ class Trace:
     html: Path | None = None
     """File for the interactive page; traces/RUN-step_N.html when not given."""
     mechanism: str | None = None
-    """Run this mechanism test alone: selector (marginals); phase, induction or task-vector
-    (Markov chains)."""
+    """Run this mechanism test alone: lens or attention; selector, heads or patching (marginals);
+    phase, induction or task-vector (Markov chains)."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, cuda:1, ..."""
     quiet: bool = False

@@ -14,6 +14,8 @@ from rich.text import Text
 
 from circuits.figures import circuit_figure, head_bar, strongest, write_html
 from mechinterp.config import task_name
+from mechinterp.findings.heads import EXAMPLES as HEAD_EXAMPLES
+from mechinterp.findings.heads import MEASURES, RANKED_BY
 from mechinterp.runs import open_checkpoint
 from mechinterp.runs.atomic import replace_file
 from mechinterp.trace import Trace
@@ -81,15 +83,23 @@ def report(traced: Traced, console: Console, top: int) -> None:
     """Prints a trace: what was loaded, diagnostics, mechanisms, heads, edges, the circuit."""
     console.print(_header(traced), soft_wrap=True, highlight=False)
     console.print(_diagnostics(traced))
+    losses = None
     for finding in traced.findings:
+        if finding.name == "heads" and "heads" in finding.tables and traced.parts is not None:
+            losses = finding.tables["heads"]  # Printed beside the effects of all examples.
+            continue
         for line in finding.summary:
             console.print(line, soft_wrap=True, highlight=False, markup=False)
     if traced.parts is not None:
-        _print_parts(traced.parts, console, top)
+        _print_parts(traced.parts, losses, console, top)
 
 
-def _print_parts(parts: Parts, console: Console, top: int) -> None:
-    console.print(_effects(parts.heads.table, "head", "Heads, by the effect of ablating them"))
+def _print_parts(parts: Parts, losses: pd.DataFrame | None, console: Console, top: int) -> None:
+    heads = parts.heads.table
+    if losses is None:
+        console.print(_effects(heads, "head", "Heads, by the effect of ablating them"))
+    else:
+        console.print(_head_losses(heads, losses))
     total = len(parts.edges.table)
     largest = strongest(parts.edges.table, top=top).iloc[::-1]
     console.print(
@@ -152,11 +162,29 @@ def _effects(rows: pd.DataFrame, name: str, title: str) -> Table:
     return table
 
 
+def _head_losses(heads: pd.DataFrame, losses: pd.DataFrame) -> Table:
+    """Heads by the effect on the target loss, beside four losses that each are what they say."""
+    table = _table("Heads ablated", "effect", "95 % interval", *MEASURES)
+    under = losses.set_index("head")
+    rows = {"none": ("", "")}
+    for row in strongest(heads).iloc[::-1].to_dict("records"):
+        rows[row["head"]] = (f"{row['effect']:+.3f}", f"{row['low']:+.3f} to {row['high']:+.3f}")
+    for head, cells in rows.items():
+        values = (f"{under.at[head, name]:.3f}" for name in MEASURES)
+        table.add_row(head, *cells, *values, style="dim" if head == "none" else "")
+    table.caption = (
+        f"ranked by the effect on {RANKED_BY}; the last four are measured under the ablation, on "
+        f"{HEAD_EXAMPLES} examples"
+    )
+    table.caption_justify = "left"
+    return table
+
+
 def _table(title: str, *columns: str) -> Table:
     table = Table(box=None, title_justify="left", pad_edge=False, header_style="bold")
     table.add_column(Text(title, style="bold"), no_wrap=True)
     for column in columns:
-        numeric = column in ("value", "s.e.", "effect", "95 % interval")
+        numeric = column in ("value", "s.e.", "effect", "95 % interval", *MEASURES)
         table.add_column(column, justify="right" if numeric else "left", no_wrap=numeric)
     return table
 

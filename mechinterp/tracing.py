@@ -117,7 +117,9 @@ def trace(run: Run, step: int, options: Options, say: Say = lambda _: None) -> T
         diagnostics = task.diagnostics(model, min(options.examples, MEASURED_ON), "full")
     say("testing mechanisms")
     tested = Pairs(pairs.clean[:MEASURED_ON], pairs.corrupt[:MEASURED_ON])
-    findings = find_mechanisms(model, task, tested, diagnostics, options.mechanism)
+    findings = find_mechanisms(
+        model, task, tested, diagnostics, options.mechanism, options.ablation
+    )
     parts = None if options.mechanism else _parts(model, task, pairs, options, say)
     return Traced(run, step, options, diagnostics, task.reference_lines(), findings, parts)
 

@@ -2,6 +2,7 @@
 
 from circuits.figures.attention import attention_figure
 from circuits.figures.circuit_graph import circuit_figure, strongest
+from circuits.figures.circuit_page import circuit_view
 from circuits.figures.heatmap import head_bar, head_grid, heatmap
 from circuits.figures.layout import Place, node_places
 from circuits.figures.page import page_html, write_html
@@ -14,6 +15,7 @@ __all__ = [
     "Theme",
     "attention_figure",
     "circuit_figure",
+    "circuit_view",
     "head_bar",
     "head_grid",
     "heatmap",

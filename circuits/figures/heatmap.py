@@ -108,8 +108,20 @@ def head_bar(
         )
     ranked = table.sort_values("effect", ascending=False, kind="stable")
     ranked = ranked.head(len(ranked) if top is None else top).iloc[::-1]
+    return themed(
+        go.Figure(_bars(ranked, unit, theme)),
+        theme,
+        title,
+        xaxis={"title": {"text": f"effect, {visible_text(unit)}"}, "zeroline": True},
+        yaxis={"type": "category"},
+        height=max(240, 120 + 22 * len(ranked)),
+        margin={"l": 90, "r": 20, "t": 60, "b": 50},
+    )
+
+
+def _bars(ranked: pd.DataFrame, unit: str, theme: Theme) -> go.Bar:
     limit = float(ranked["effect"].abs().max()) if len(ranked) else 0.0
-    trace = go.Bar(
+    return go.Bar(
         x=ranked["effect"].tolist(),
         y=_labels(ranked["head"]),
         orientation="h",
@@ -131,15 +143,6 @@ def head_bar(
         customdata=ranked[["low", "high"]].to_numpy(),
         hovertemplate="<b>%{y}</b><br>%{x:+.4g} " + visible_text(unit) + "<br>95 % "
         "%{customdata[0]:+.4g} to %{customdata[1]:+.4g}<extra></extra>",
-    )
-    return themed(
-        go.Figure(trace),
-        theme,
-        title,
-        xaxis={"title": {"text": f"effect, {visible_text(unit)}"}, "zeroline": True},
-        yaxis={"type": "category"},
-        height=max(240, 120 + 22 * len(ranked)),
-        margin={"l": 90, "r": 20, "t": 60, "b": 50},
     )
 
 

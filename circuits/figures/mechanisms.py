@@ -95,7 +95,22 @@ def bar_figure(
     _need(table, [*names, value, "low", "high"])
     rows = table.iloc[::-1]
     titles = [" \u2192 ".join(str(x) for x in row) for row in rows[names].to_numpy().tolist()]
-    trace = go.Bar(
+    figure = themed(
+        go.Figure(_whiskered(rows, titles, value, theme)),
+        theme,
+        title,
+        xaxis={"title": {"text": visible_text(unit)}},
+        yaxis={"type": "category"},
+        height=max(240, 130 + 30 * len(rows)),
+        margin={"l": 170, "r": 20, "t": 60, "b": 50},
+    )
+    for mark in marks:
+        figure.add_vline(x=mark, line={"color": theme.ink, "width": 1, "dash": "dot"})
+    return figure
+
+
+def _whiskered(rows: pd.DataFrame, titles: list[str], value: str, theme: Theme) -> go.Bar:
+    return go.Bar(
         x=rows[value].tolist(),
         y=[visible_text(name) for name in titles],
         orientation="h",
@@ -111,18 +126,6 @@ def bar_figure(
         hovertemplate="<b>%{y}</b><br>%{x:.4g}<br>95 % %{customdata[0]:.4g} to "
         "%{customdata[1]:.4g}<extra></extra>",
     )
-    figure = themed(
-        go.Figure(trace),
-        theme,
-        title,
-        xaxis={"title": {"text": visible_text(unit)}},
-        yaxis={"type": "category"},
-        height=max(240, 130 + 30 * len(rows)),
-        margin={"l": 170, "r": 20, "t": 60, "b": 50},
-    )
-    for mark in marks:
-        figure.add_vline(x=mark, line={"color": theme.ink, "width": 1, "dash": "dot"})
-    return figure
 
 
 def _need(table: pd.DataFrame, columns: list[str]) -> None:

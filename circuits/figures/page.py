@@ -39,6 +39,7 @@ def page_html(
     title: str,
     *,
     notes: str = "",
+    above: str = "",
     theme: Theme = LIGHT,
 ) -> str:
     """Builds one self-contained page: plotly's script once, then the figures in order.
@@ -47,6 +48,7 @@ def page_html(
         figures: figures under their headings, or figures alone.
         title: title of the page, shown as its heading.
         notes: plain text between the heading and the figures, with its line breaks.
+        above: HTML that stands above the figures, as from `circuit_view`.
         theme: colours and fonts of the page around the figures.
 
     Returns:
@@ -61,7 +63,7 @@ def page_html(
         paper=theme.paper,
         plotly=get_plotlyjs(),
         notes=f"<pre>{html.escape(notes)}</pre>" if notes else "",
-        sections="\n".join(sections),
+        sections="\n".join([above, *sections]),
     )
 
 
@@ -71,6 +73,7 @@ def write_html(
     title: str,
     *,
     notes: str = "",
+    above: str = "",
     theme: Theme = LIGHT,
 ) -> Path:
     """Writes figures to an HTML file that opens offline.
@@ -83,6 +86,7 @@ def write_html(
         path: file to write; an existing one is replaced.
         title: title of the page.
         notes: plain text shown above the figures.
+        above: HTML that stands above the figures, as from `circuit_view`.
         theme: colours and fonts of the page around the figures.
 
     Returns:
@@ -92,7 +96,7 @@ def write_html(
         InputError: if the folder cannot be made or written to, or `path` is a folder.
     """
     target = Path(path)
-    text = page_html(figures, title, notes=notes, theme=theme)
+    text = page_html(figures, title, notes=notes, above=above, theme=theme)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _replace(target, text)

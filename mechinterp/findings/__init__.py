@@ -1,11 +1,14 @@
 """Mechanism tests on one checkpoint, by name, for the tasks that they make sense for."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from circuits.errors import InputError
 from mechinterp.findings.finding import Finding
+from mechinterp.findings.heads import heads_finding
 from mechinterp.findings.induction import induction_finding
+from mechinterp.findings.lenses import attention_finding, lens_finding, patching_finding
 from mechinterp.findings.phase import phase_finding
 from mechinterp.findings.selector import selector_finding
 from mechinterp.findings.task_vectors import task_vector_finding
@@ -13,23 +16,50 @@ from mechinterp.tasks import Marginals, MarkovChains, Measure, Pairs, Task
 
 __all__ = ["Finding", "find_mechanisms", "mechanisms_of"]
 
-Finder = Callable[[Any, Any, Pairs, dict[str, Measure]], Finding]
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a mechanism test is given: one checkpoint, and what was measured on it before.
+
+    Attributes:
+        model: the checkpoint's model.
+        task: the run's task.
+        pairs: clean and corrupt sequences.
+        diagnostics: what `task.diagnostics` gave for this checkpoint.
+        ablation: what an ablated head carries, for the tests that ablate heads.
+    """
+
+    model: Any
+    task: Any
+    pairs: Pairs
+    diagnostics: dict[str, Measure]
+    ablation: str = "zero"
+
+
+Finder = Callable[[Checkpoint], Finding]
 
 _MARGINALS: dict[str, Finder] = {
-    "selector": lambda m, task, pairs, _: selector_finding(m, task, pairs)
+    "selector": lambda c: selector_finding(c.model, c.task, c.pairs),
+    "heads": lambda c: heads_finding(c.model, c.task, c.pairs, c.ablation),
+    "patching": lambda c: patching_finding(c.model, c.task, c.pairs),
 }
 _CHAINS: dict[str, Finder] = {
-    "phase": phase_finding,
-    "induction": lambda m, task, pairs, _: induction_finding(m, task, pairs),
-    "task-vector": lambda m, task, _, __: task_vector_finding(m, task),
+    "phase": lambda c: phase_finding(c.model, c.task, c.pairs, c.diagnostics),
+    "induction": lambda c: induction_finding(c.model, c.task, c.pairs),
+    "task-vector": lambda c: task_vector_finding(c.model, c.task),
+}
+_ANY: dict[str, Finder] = {
+    "lens": lambda c: lens_finding(c.model, c.task, c.pairs),
+    "attention": lambda c: attention_finding(c.model, c.task, c.pairs),
 }
 
 
 def mechanisms_of(task: Task) -> dict[str, Finder]:
     """Gives the mechanism tests that make sense for a task, by name."""
     if isinstance(task, Marginals):
-        return _MARGINALS if task.config.variant == "bz_to_a" and task.config.k > 1 else {}
-    return _CHAINS if isinstance(task, MarkovChains) else {}
+        routed = task.config.variant == "bz_to_a" and task.config.k > 1
+        return (_MARGINALS if routed else {}) | _ANY
+    return _CHAINS | _ANY if isinstance(task, MarkovChains) else {}
 
 
 def find_mechanisms(
@@ -38,6 +68,7 @@ def find_mechanisms(
     pairs: Pairs,
     diagnostics: dict[str, Measure],
     only: str | None = None,
+    ablation: str = "zero",
 ) -> list[Finding]:
     """Runs the mechanism tests that fit a task, or one of them.
 
@@ -47,6 +78,7 @@ def find_mechanisms(
         pairs: clean and corrupt sequences.
         diagnostics: what `task.diagnostics` gave for this checkpoint.
         only: the name of one test; all that fit the task if not given.
+        ablation: what an ablated head carries, for the tests that ablate heads.
 
     Raises:
         InputError: `only` names no test that fits the task, or the one it names cannot be run.
@@ -54,13 +86,15 @@ def find_mechanisms(
     known = mechanisms_of(task)
     if only is not None and only not in known:
         fitting = ", ".join(known) or "none"
-        raise InputError(f"mechanism {only!r} does not fit this run; those that do: {fitting}")
+        why = " (its task shows no selector that decides the answer)" if only in _MARGINALS else ""
+        raise InputError(f"mechanism {only!r} does not fit this run; those that do: {fitting}{why}")
+    checkpoint = Checkpoint(model, task, pairs, diagnostics, ablation)
     if only is not None:
-        return [known[only](model, task, pairs, diagnostics)]
+        return [known[only](checkpoint)]
     found = []
     for name, finder in known.items():
         try:
-            found.append(finder(model, task, pairs, diagnostics))
+            found.append(finder(checkpoint))
         except InputError as error:
             found.append(Finding(name, (f"{name}: not tested: {error}",), {}))
     return found

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from circuits.figures.mechanisms import score_figure
+from circuits.figures.mechanisms import bar_figure, score_figure
 from circuits.induction_head import SCORES, WEIGHT_SCORES, induction_scores
-from circuits.k_composition import k_composition
+from circuits.key_composition import k_composition
 from mechinterp.findings.finding import Finding
 from mechinterp.tasks import MarkovChains, Pairs
 
@@ -41,5 +41,15 @@ def induction_finding(model: Any, task: MarkovChains, pairs: Pairs) -> Finding:
             f"({cut['low']:+.3f} to {cut['high']:+.3f})"
         )
     shown = [*SCORES, *WEIGHT_SCORES]
-    figure = score_figure(scores.table, shown, title="Induction scores by head")
-    return Finding("induction", tuple(lines), tables, {"Induction scores": figure})
+    figures = {
+        "Induction scores": score_figure(scores.table, shown, title="Induction scores by head")
+    }
+    if "k_composition" in tables:
+        figures["K-composition"] = bar_figure(
+            tables["k_composition"],
+            ["source", "reader"],
+            "effect",
+            title="What cutting the previous-token head out of the keys costs",
+            unit="nats",
+        )
+    return Finding("induction", tuple(lines), tables, figures)

@@ -5,6 +5,8 @@ from typing import Any
 import pandas as pd
 
 from circuits import edge_effects
+from circuits.figures.heatmap import heatmap
+from circuits.figures.mechanisms import bar_figure
 from mechinterp.findings.finding import Finding
 from mechinterp.nearest_predictor import PHASES
 from mechinterp.tasks import MarkovChains, Measure, Pairs
@@ -55,10 +57,30 @@ def phase_finding(
         columns=["predictor", "phase", "kl_training", "kl_new"],
     )
     tables = {"distances": distances}
+    figures = {"Distance to each Bayes predictor": _distance_figure(distances)}
     if phase.name in EXPECTED and model.cfg.n_layers == 2 and not model.cfg.attn_only:
         tables["expected_edges"] = expected_edges(model, task, pairs, phase.name)
         lines += [_line(row) for row in tables["expected_edges"].to_dict("records")]
-    return Finding("phase", tuple(lines), tables)
+        figures["Edges that the paper expects"] = bar_figure(
+            tables["expected_edges"],
+            ["edge"],
+            "effect",
+            title=f"What cutting the edges that mark {phase.name} costs",
+            unit="KL, nats",
+            marks=(0.0, ESSENTIAL),
+        )
+    return Finding("phase", tuple(lines), tables, figures)
+
+
+def _distance_figure(distances: pd.DataFrame) -> Any:
+    grid = distances.set_index("predictor")[["kl_training", "kl_new"]]
+    return heatmap(
+        pd.DataFrame(grid),
+        title="KL from each Bayes predictor to the model",
+        unit="nats",
+        diverging=False,
+        upwards=False,
+    )
 
 
 def expected_edges(model: Any, task: MarkovChains, pairs: Pairs, phase: str) -> pd.DataFrame:
@@ -76,7 +98,7 @@ def expected_edges(model: Any, task: MarkovChains, pairs: Pairs, phase: str) -> 
         ablation="mean",
         edges=[*needed, *spared],
         scored=task.positions["late"],
-        granularity="layer-qkv" if "." in "".join(needed + spared) else "layer",
+        granularity="layer-qkv",
     ).table[["edge", "effect", "low", "high"]]
     essential = table["low"] > ESSENTIAL
     expected = [edge in needed for edge in table["edge"]]

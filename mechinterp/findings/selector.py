@@ -1,11 +1,15 @@
 """Which head routes the selector to the answer, on a checkpoint of the marginals task?"""
 
+from dataclasses import asdict
 from typing import Any
+
+import pandas as pd
 
 from circuits.errors import InputError
 from circuits.figures.mechanisms import score_figure
 from circuits.selector_head import selector_evidence
 from circuits.selector_signals import SIGNALS
+from circuits.selector_verdict import SelectorVerdict
 from mechinterp.findings.finding import Finding
 from mechinterp.tasks import Marginals, Pairs
 
@@ -47,6 +51,12 @@ def selector_finding(model: Any, task: Marginals, pairs: Pairs) -> Finding:
         + ", ".join(f"{signal} {head}" for signal, head in verdict.agreement.items())
     )
     figure = score_figure(found.table, list(SIGNALS), title="What each head does with the selector")
-    return Finding(
-        "selector", tuple(lines), {"selector": found.table}, {"Selector signals by head": figure}
-    )
+    tables = {"selector": found.table, "selector_verdict": _as_row(verdict)}
+    return Finding("selector", tuple(lines), tables, {"Selector signals by head": figure})
+
+
+def _as_row(verdict: SelectorVerdict) -> pd.DataFrame:
+    """The verdict as one row, with the head that each signal names."""
+    row = asdict(verdict)
+    named = {f"{signal}_names": head for signal, head in row.pop("agreement").items()}
+    return pd.DataFrame([row | named])

@@ -30,7 +30,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def tiny_runs(tmp_path_factory):
-    """Three marginals runs that snap, of different size, and one of Markov chains."""
+    """Marginals runs that snap, of three sizes, a forward task, and a run of Markov chains."""
     folder = tmp_path_factory.mktemp("runs")
     lookup = ModelConfig(n_layers=1, n_heads=2, d_model=32, n_ctx=16)
     training = TrainingConfig(steps=120, batch=24, lr=2e-3, eval_every=4, eval_examples=12)
@@ -38,6 +38,8 @@ def tiny_runs(tmp_path_factory):
     for n_b in SIZES:
         config = RunConfig(MarginalsConfig(k=2, n_b=n_b), lookup, training, kept)
         train(config, folder / f"lookup-{n_b}")
+    forward = MarginalsConfig(k=2, n_b=12, variant="az_to_b")
+    train(RunConfig(forward, lookup, training, CheckpointConfig(0, 0)), folder / "forward-12")
     chains = ModelConfig(2, 1, 16, normalization="none", positions="rotary", n_ctx=16)
     task = MarkovChainsConfig(n_states=4, k=3, length=16, held_out=4)
     training = TrainingConfig(steps=40, batch=32, lr=3e-3, eval_every=10, eval_examples=32)

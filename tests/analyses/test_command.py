@@ -63,6 +63,14 @@ def test_json_and_html_hold_what_is_printed(tiny_runs, tmp_path, capsys):
         (["snap", "--run", "lookup-12", "--groups", "12", "--permutations", "100"], "snap verdict"),
         (["phases", "--run", "chains", "--examples", "8"], "phases log transitions transience"),
         (["scaling", "--runs", "lookup-6", "lookup-12", "lookup-24"], "fits points"),
+        (
+            ["weight-updates", "--run", "lookup-12"],
+            "phases averages cosines updates groups momentum",
+        ),
+        (
+            ["asymmetry", "--forward", "forward-12", "--reverse", "lookup-12"],
+            "ratios times",
+        ),
     ],
 )
 def test_every_analysis_writes_both_files(argv, tables, tiny_runs, tmp_path, capsys):
@@ -83,6 +91,11 @@ def test_every_analysis_writes_both_files(argv, tables, tiny_runs, tmp_path, cap
         (["phases", "--run", "lookup-6"], ["markov_chains", "lookup-6"]),
         (["scaling", "--runs", "lookup-6"], ["at least 3"]),
         (["scaling", "--x", "z"], ["'z'"]),
+        (["asymmetry", "--reverse", "lookup-6"], ["--forward names no run", "az_to_b"]),
+        (["asymmetry", "--forward", "forward-12", "--reverse", "lookup-6"], ["n_b 12", "mapping"]),
+        (["kinetics", "--runs", "chains"], ["at least 2", "different k"]),
+        (["kinetics", "--runs", "chains", "lookup-6"], ["lookup-6", "markov_chains"]),
+        (["kinetics", "--runs", "chains", "chains"], ["twice"]),
         ([], ["plateau"]),
     ],
 )

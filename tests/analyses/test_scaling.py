@@ -12,6 +12,7 @@ from analyses.scaling_points import other_differences, points_of, seed_of, x_of
 from circuits.errors import InputError
 from mechinterp.config import MarginalsConfig, MarkovChainsConfig, RunConfig, TrainingConfig
 from mechinterp.runs import Run
+from tests.analyses.planted_logs import falling, plant_log
 
 NAMES = ("lookup-6", "lookup-12", "lookup-24")
 
@@ -85,3 +86,53 @@ def test_what_is_refused(tiny_runs, reference):
     refused(missed, runs=chains, x="length", time="two_gen")
     refused(r"resamples is 3", resamples=3)
     refused(r"exponent is nan; it has to be a finite number", exponent=math.nan)
+
+
+STEPS = range(0, 20001, 100)
+
+
+def _planted(folder, name, base, at, **changes):
+    """A run whose candidate loss falls through 0.5 ln K at a step, alike in all else."""
+    task = replace(base.task, **changes)
+    curve = falling(math.log(task.k), at, STEPS, width=400.0)
+    others = ("candidate_mass", "first_token_ce", "target_ce", "z_gap")
+    rows = [
+        {"step": step, "candidate_loss": loss, "candidate_loss_se": 0.0}
+        | {f"{other}{end}": 0.0 for other in others for end in ("", "_se")}
+        for step, loss in zip(STEPS, curve, strict=True)
+    ]
+    return plant_log(folder, name, replace(base, task=task), rows)
+
+
+def test_the_reference_run_as_one_point_of_a_planted_law(reference, tmp_path):
+    real = Run.open(reference / "marginals-k20")
+    tau = ask_plateau(Plateau(run=str(real.path))).tables["taus"].loc[0, "sound"]
+    runs = [str(real.path)] + [
+        _planted(tmp_path, f"d{n_b}", real.config, tau * (n_b / 1000) ** 1.2, n_b=n_b)
+        for n_b in (250, 500, 2000)
+    ]
+    answer = scaling.answer(Scaling(runs=tuple(runs), root=tmp_path, x="d", exponent=1.2))
+    fit = answer.tables["fits"].set_index("reading").loc["sound"]
+    assert fit["exponent"] == pytest.approx(1.2, abs=1e-3)
+    assert fit["amplitude"] * 20000 ** fit["exponent"] == pytest.approx(tau, rel=1e-3)
+
+
+def test_a_planted_divergence_is_found_from_the_logs(tmp_path):
+    base = RunConfig(MarginalsConfig(n_b=20))
+    runs = [
+        _planted(
+            tmp_path,
+            f"k{k}-{seed}",
+            replace(base, training=TrainingConfig(data_seed=seed)),
+            (1 + 0.01 * seed) * 8e5 * (30 - k) ** -2.0,
+            k=k,
+        )
+        for k in (4, 8, 12, 16, 20)
+        for seed in (0, 1)
+    ]
+    answer = scaling.answer(Scaling(runs=tuple(runs), root=tmp_path, x="k", diverging=True))
+    found = answer.tables["diverging"].set_index("reading").loc["sound"]
+    assert found["critical_low"] < 30 < found["critical_high"]
+    assert found["gamma"] == pytest.approx(2, rel=0.1)
+    assert found["delta_aic"] > 2
+    assert "preferred over a power law: the divergence" in "\n".join(answer.summary)

@@ -12,6 +12,7 @@ from analyses.update_nulls import (
     equal_norm_band,
     momentum_cosine,
     momentum_table,
+    scatter_band,
     sign_band,
     simulate_adamw,
     vanishing_lag,
@@ -186,6 +187,19 @@ def test_adamw_on_noise_gives_the_cosine_of_its_momentum():
     assert abs(np.mean(cosines)) < 0.01
 
 
+def test_the_simulated_path_is_that_of_torchs_own_optimizer():
+    training = TrainingConfig(weight_decay=0.3, beta1=0.8)
+    weight = torch.zeros(7, requires_grad=True)
+    betas = (training.beta1, training.beta2)
+    optimizer = torch.optim.AdamW([weight], lr=training.lr, betas=betas, weight_decay=0.3)
+    generator, path = torch.Generator().manual_seed(5), []
+    for _ in range(45):
+        path.append(weight.detach().clone().numpy())
+        weight.grad = torch.randn(7, generator=generator)
+        optimizer.step()
+    np.testing.assert_allclose(simulate_adamw(training, 40, 7, 5), path[4:], rtol=1e-5)
+
+
 def test_a_trained_run_by_a_plain_loop_in_double_precision(tiny_runs):
     answer = weight_updates.answer(WeightUpdates(run="lookup-12", root=tiny_runs, lags=(1, 3)))
     run = Run.open("lookup-12", tiny_runs)
@@ -282,11 +296,80 @@ def test_what_is_refused(tiny_runs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cosine", "words"),
-    [(0.5, "beyond both"), (0.11, "no more than"), (-0.05, "oppose"), (math.nan, "undefined")],
+    ("cosine", "scatter", "words"),
+    [
+        (0.5, 0.01, "beyond both"),
+        (0.11, 0.01, "no more than"),
+        (0.5, 0.45, "no more than"),
+        (-0.05, 0.01, "oppose"),
+        (-0.05, 0.3, "no more than"),
+        (0.5, math.nan, "cannot be told from one pair"),
+        (math.nan, math.nan, "undefined"),
+    ],
 )
-def test_agreement_in_words(cosine, words):
-    assert words in agreement(cosine, 0.02, 0.1)
+def test_agreement_in_words(cosine, scatter, words):
+    assert words in agreement(cosine, 0.02, scatter, 0.1)
+
+
+def low_rank(rng, n, drift=0.0, size=400, rank=4):
+    """Independent updates that keep to a few directions, but for a constant drift."""
+    basis = np.linalg.qr(rng.standard_normal((size, rank + 1)))[0]
+    return rng.standard_normal((n, rank)) @ basis[:, :rank].T + drift * basis[:, rank]
+
+
+def cosines_at(updates, lag):
+    one, other = updates[:-lag], updates[lag:]
+    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    by_sign = sign_band(((one * other) ** 2).sum(1), (one**2).sum(1), (other**2).sum(1))
+    return (one * other).sum(1) / norms, by_sign
+
+
+@pytest.mark.parametrize(("n", "lag"), [(4, 1), (12, 1), (40, 1), (40, 3)])
+def test_few_directions_fool_the_bands_by_weight_and_not_the_one_by_scatter(n, lag):
+    rng, covered = np.random.default_rng(0), {"scatter": [], "sign": [], "equal_norm": []}
+    for _ in range(500):
+        cosines, by_sign = cosines_at(low_rank(rng, n), lag)
+        mean, pairs = abs(cosines.mean()), len(cosines)
+        covered["scatter"].append(mean < scatter_band(cosines).mean)
+        covered["sign"].append(mean < np.sqrt((by_sign**2).sum()) / pairs)
+        covered["equal_norm"].append(mean < equal_norm_band(400.0) / math.sqrt(pairs))
+    # A little below 95 %: with so few directions cosines are far from normal.
+    assert np.mean(covered["scatter"]) > 0.91
+    assert np.mean(covered["sign"]) < 0.6
+    assert np.mean(covered["equal_norm"]) < 0.4
+
+
+def test_the_scatter_counts_the_planted_directions_and_finds_a_planted_drift():
+    rng = np.random.default_rng(1)
+    for rank in (2, 4, 16):
+        found = scatter_band(cosines_at(low_rank(rng, 3000, rank=rank), 2)[0])
+        # Unit vectors uniform in r dimensions have cosines of variance exactly 1 / r.
+        assert found.dimension == pytest.approx(rank, rel=0.1)
+        one = np.abs(cosines_at(low_rank(rng, 3000, rank=rank), 2)[0])
+        assert (one < found.single).mean() == pytest.approx(0.95, abs=0.06)
+    cosines, _ = cosines_at(low_rank(rng, 40, drift=2.0), 1)
+    assert cosines.mean() > scatter_band(cosines).mean
+    assert math.isnan(scatter_band(np.array([0.3, np.nan])).mean)
+    assert scatter_band(np.array([1.0, 1.0, 1.0])) == (0.0, 0.0, math.inf)
+
+
+def test_a_run_of_low_rank_updates_is_not_said_to_agree(tmp_path):
+    """Rank one in every matrix, as the gradient of one position is, with directions of its own."""
+    generator = torch.Generator().manual_seed(3)
+    few = [draw(seed) for seed in (50, 51)]
+    checkpoints, weights = {0: draw(0)}, draw(0)
+    for step in range(1, 41):
+        for one, size in zip(few, torch.randn(2, generator=generator), strict=True):
+            weights = added(weights, one, float(size))
+        checkpoints[step] = weights
+    answer = ask(plant(tmp_path, checkpoints), lags=(1, 2, 3, 4, 5))
+    table = answer.tables["averages"]
+    model = table[table["group"] == "model"]
+    # As many times as there are lags: chance by weight would cry out at most of them.
+    assert (model["cosine"].abs() > model["mean_band"]).mean() >= 0.4
+    assert (model["cosine"].abs() < 2 * model["scatter_band"]).all()
+    assert model["directions"].between(1, 3).all()
+    assert "directions" in "\n".join(answer.summary)
 
 
 def test_phases_put_each_pair_where_its_middle_lies(reference):

@@ -26,6 +26,8 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "RMS": {"normalization_type": "RMS"},
     "RMSPre": {"normalization_type": "RMSPre"},
     "no norm": {"normalization_type": None},
+    "final RMS": {"final_rms": True},
+    "final RMSPre": {"normalization_type": "LNPre", "final_rms": True},
     "rotary": {"positional_embedding_type": "rotary", "rotary_dim": 4},
     "rotary, adjacent pairs": {
         "positional_embedding_type": "rotary",

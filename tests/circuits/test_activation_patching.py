@@ -6,6 +6,7 @@ from transformer_lens import patching
 
 from circuits.activation_patching import STREAMS, patch_effects
 from circuits.errors import InputError
+from tests.circuits.known_circuits import selector_lookup
 from tests.circuits.models import ARCHITECTURES, random_tokens, tiny_model
 
 CLEAN, CORRUPT = random_tokens(5, 6), random_tokens(5, 6, seed=2)
@@ -161,3 +162,42 @@ def test_streams_that_a_model_has_not_got_are_refused():
         patch_effects(tiny_model(attn_only=True), CLEAN, CORRUPT, "kl", "mlp_out")
     with pytest.raises(InputError, match="attention-only or parallel"):
         patch_effects(tiny_model(parallel_attn_mlp=True), CLEAN, CORRUPT, "kl", "resid_mid")
+
+
+PATHS = {
+    ("resid_pre", 0): {3},
+    ("resid_pre", 1): {4},
+    ("attn_out", 0): {4},
+    ("attn_out", 1): set(),
+    ("mlp_out", 0): set(),
+    ("mlp_out", 1): {4},
+}
+"""Where the selector is on its way, on paper: z's token, then the position that fetched it."""
+
+
+@pytest.mark.parametrize("direction", ["denoising", "noising"])
+def test_the_selector_is_where_it_has_got_to_on_paper(direction):
+    """Another z costs 12 nats: the wrong answer gets logit 12, the right one 0."""
+    known = selector_lookup()
+    sign = -1 if direction == "denoising" else 1
+    for (stream, layer), carrying in PATHS.items():
+        found = patch_effects(
+            known.model, known.clean, known.corrupt, "loss", stream, direction, scored=(4,)
+        ).table
+        for row in found[found["layer"] == layer].to_dict("records"):
+            wanted = sign * 12.0 if row["pos"] in carrying else 0.0
+            assert row["effect"] == pytest.approx(wanted, rel=1e-5, abs=1e-6), (stream, row)
+    heads = patch_effects(
+        known.model, known.clean, known.corrupt, "loss", "z", direction, scored=(4,)
+    ).table.set_index("head")["effect"]
+    assert heads["L0H0"] == pytest.approx(sign * 12.0, rel=1e-5)
+    assert heads[["L0H1", "L1H0", "L1H1"]].abs().max() < 1e-6
+
+
+def test_a_model_that_drops_the_selector_has_nothing_to_restore():
+    known = selector_lookup()
+    with torch.no_grad():
+        known.model.blocks[0].attn.W_V[0].zero_()
+    for stream in STREAMS:
+        found = patch_effects(known.model, known.clean, known.corrupt, "loss", stream, scored=(4,))
+        assert found.per_example.abs().max() < 1e-6, stream

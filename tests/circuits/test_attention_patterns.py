@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from circuits.attention_by_group import attention_patterns
 from circuits.attention_knockout import knocked_out, knockout_effects
-from circuits.attention_patterns import attention_patterns
 from circuits.errors import InputError
 from tests.circuits.models import ARCHITECTURES, random_tokens, tiny_model
 

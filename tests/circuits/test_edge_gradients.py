@@ -205,6 +205,8 @@ def test_works_in_inference_mode_and_leaves_the_model_as_found(model):
     ("kwargs", "message"),
     [
         ({"method": "eap-ig"}, "method='eap-ig' is not known; near matches: eap, eap-ig-inputs"),
+        ({"method": None}, "method=None is not known; near matches: eap, eap-ig-inputs"),
+        ({"steps": 2.5}, "steps=2.5 is float: give an integer"),
         ({"steps": 0}, "steps=0 must be at least 1"),
         ({"metric": "kl", "method": "eap"}, "metric='kl' has no slope at the clean run"),
         (
@@ -217,6 +219,6 @@ def test_works_in_inference_mode_and_leaves_the_model_as_found(model):
     ],
 )
 def test_bad_input_is_named(model, kwargs, message):
-    metric = kwargs.pop("metric", "loss")
-    with pytest.raises(InputError, match=message):
-        estimates(model, metric, **kwargs)
+    kwargs = {"corrupt": CORRUPT, "scored": SCORED, "metric": "loss"} | kwargs
+    with pytest.raises(InputError, match=message):  # As users meet it, without checks of axes.
+        edge_gradients.__wrapped__(model, CLEAN, **kwargs)

@@ -7,7 +7,7 @@ import torch
 
 from circuits.errors import InputError
 from circuits.induction_head import SCORES, induction_scores
-from circuits.k_composition import k_composition
+from circuits.key_composition import k_composition
 from circuits.matching import attention_scores, matched_keys, matching_score, uniform_pattern
 from circuits.weight_circuits import (
     FactoredMap,

@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
+from circuits.direct_attribution import logit_attribution
 from circuits.errors import InputError
-from circuits.logit_attribution import logit_attribution
-from circuits.logit_lens import logit_lens
+from circuits.lens import logit_lens
 from tests.circuits.models import ARCHITECTURES, random_tokens, tiny_model
 
 TOKENS = random_tokens(5, 8)

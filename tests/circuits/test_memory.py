@@ -2,6 +2,7 @@
 
 import gc
 
+import psutil
 import pytest
 import torch
 
@@ -60,3 +61,23 @@ def test_nothing_is_kept_after_many_traces():
     for _ in range(5):
         edge_effects(model, clean, "kl", ablation="zero")
     assert alive() <= before
+
+
+def test_resident_memory_is_flat_over_fifty_checkpoints():
+    """Fifty models traced in one process (TransformerLens#290, nnsight#389)."""
+    clean, process = random_tokens(16, 8), psutil.Process()
+
+    def trace(seed):
+        model = tiny_model(seed, **CONFIG | {"d_mlp": 512, "dtype": torch.float32})
+        edge_effects(model, clean, "kl", ablation="mean", edges=["embed->M0", "M0->logits"])
+        return sum(p.numel() * p.element_size() for p in model.parameters())
+
+    for seed in range(10):  # Allocators and caches settle.
+        size = trace(seed)
+    gc.collect()
+    before = process.memory_info().rss
+    for seed in range(50):
+        trace(seed)
+    gc.collect()
+    assert size > 400_000
+    assert process.memory_info().rss - before < 20 * size  # Keeping them would take 50 of these.

@@ -8,12 +8,12 @@ import torch
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from circuits.errors import InputError
-from circuits.node_output import node_output
+from circuits.node_outputs import node_output
 from circuits.task_vector import task_vectors
 from circuits.task_vector_patch import patch_task_vector
 from circuits.task_vector_probe import probe_task_vectors
 from circuits.task_vector_rank import dimension, rank_curve
-from circuits.variance_shares import variance_shares
+from circuits.variance_components import variance_shares
 from tests.circuits.models import tiny_model
 
 N_GROUPS, N_STATES, LENGTH, GAIN = 4, 5, 9, 12.0

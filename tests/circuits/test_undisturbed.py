@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from circuits import Circuit, Graph, InputError, edge_effects
+from circuits import (
+    Circuit,
+    Graph,
+    InputError,
+    edge_effects,
+    edge_gradients,
+    faithfulness,
+    prune,
+)
 from circuits.edge_plan import Plan
 from circuits.model_weights import read_weights
 from circuits.prepared import prepare
@@ -85,6 +93,47 @@ def test_after_an_exception_or_ctrl_c(error, where):
     with pytest.raises(error):
         edge_effects(model, CLEAN, "kl" if where == "hook" else fail, corrupt=CORRUPT)
     assert_unchanged(before, snapshot(model))
+
+
+QUESTIONS = {
+    "edge_effects": lambda model, metric: edge_effects(model, CLEAN, metric, corrupt=CORRUPT),
+    "edge_gradients": lambda model, metric: edge_gradients(
+        model, CLEAN, metric, corrupt=CORRUPT, steps=2
+    ),
+    "prune": lambda model, metric: prune(model, CLEAN, metric, budget=0.5),
+    "faithfulness": lambda model, metric: faithfulness(
+        model, every_second_edge(model), CLEAN, metric, n_random=1
+    ),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("how", ["success", "hook raises", "hook gets Ctrl-C", "metric raises"])
+def test_every_public_question_leaves_the_model_as_found(question, how):
+    model = tiny_model(positional_embedding_type="alibi")
+    error = {"hook gets Ctrl-C": KeyboardInterrupt, "success": None}.get(how, ValueError)
+    fired = []
+
+    def users_own(activation, hook):
+        fired.append(hook.name)
+        if how.startswith("hook"):
+            torch.rand(3)
+            raise error("from the user's hook")
+
+    def metric(logits):
+        if how == "metric raises":
+            raise ValueError("from the user's metric")
+        return logits.log_softmax(-1)[:, -1, 3]
+
+    model.add_hook("blocks.1.attn.hook_pattern", users_own)
+    before = snapshot(model)
+    if error is None:
+        QUESTIONS[question](model, metric)
+    else:
+        with pytest.raises(error):
+            QUESTIONS[question](model, metric)
+    assert_unchanged(before, snapshot(model))
+    assert fired
 
 
 def test_after_bad_input():

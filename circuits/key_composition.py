@@ -70,31 +70,37 @@ def k_composition(
     seen = tokens[:, :used]
     chosen = [q for q in query_positions(queries, tokens.shape[1]) if q < used]
     graph, weights = Graph.of(model), read_weights(model)
-    rows = []
     with undisturbed(model):
         base, _ = checked_streams(model, weights, seen, None)
         swap = _replacement(model, base, Node("head", *origin), ablation, corrupt, seed)
         measured = resolve_metric(metric, base.logits[:, list(read)], tokens, read, corrupt)
         clean = measured(base.logits[:, list(read)])
+        rows = []
         for layer, index in readers:
-            edge = graph.edge(f"{source}->{head_name((layer, index))}.k")
+            name = head_name((layer, index))
+            edge = graph.edge(f"{source}->{name}.k")
             cut = run_streams(
                 weights, base.batch, cuts_of([edge], weights.n_heads), lambda node: swap
             )
-            match = [
-                matching_score(run.layers[layer].pattern[:, [index]], seen, chosen)
-                for run in (base, cut)
-            ]
-            name = head_name((layer, index))
-            ratio = k_composition_ratio(model, source, name, weights)
+            uncut, drop = _match_drop(base, cut, (layer, index), chosen)
             effect = _interval(measured(cut.logits[:, list(read)]) - clean)
-            drop = _interval((match[0] - match[1])[0])
-            rows.append(
-                (edge.name, source, f"{name}.k", ratio, float(match[0].mean()), *drop, *effect)
-            )
+            ratio = k_composition_ratio(model, source, name, weights)
+            rows.append((edge.name, source, f"{name}.k", ratio, uncut, *drop, *effect))
     columns = ["edge", "source", "reader", "norm_ratio", "match"]
     columns += ["match_drop", "match_drop_low", "match_drop_high", "effect", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _match_drop(
+    base: Streams, cut: Streams, head: Head, queries: list[int]
+) -> tuple[float, tuple[float, float, float]]:
+    """The uncut match score of a head, and by how much the cut lowers it."""
+    layer, index = head
+    match = [
+        matching_score(run.layers[layer].pattern[:, [index]], base.batch.tokens, queries)
+        for run in (base, cut)
+    ]
+    return float(match[0].mean()), _interval((match[0] - match[1])[0])
 
 
 def _later(model: Any, source: str, origin: Head, heads: Sequence[str] | None) -> list[Head]:

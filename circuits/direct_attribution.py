@@ -12,7 +12,7 @@ from torch import Tensor
 from circuits.errors import InputError
 from circuits.heads import check_tokens
 from circuits.intervals import mean_interval
-from circuits.logit_lens import answer_tokens
+from circuits.lens import answer_tokens
 from circuits.metrics import scored_positions
 from circuits.provenance import provenance
 from circuits.restart import Recording, read_out, record
@@ -86,21 +86,12 @@ def logit_attribution(
     with undisturbed(model):
         names, writes, recording = _writes(model, tokens[:, :used], read)
         total = _difference(recording.logits, right, wrong)
-        if norm == "frozen":
-            shares = _frozen(model, writes, right, wrong)
-        else:
-            shares = _recomputed(model, writes, right, wrong)
+        split = _frozen if norm == "frozen" else _recomputed
+        shares = split(model, writes, right, wrong)
     _check_sum(shares, total)
     per_example = shares.mean(-1)
-    mean, low, high = mean_interval(per_example)
-    table = pd.DataFrame(
-        {
-            "source": names,
-            "contribution": mean.tolist(),
-            "low": low.tolist(),
-            "high": high.tolist(),
-        }
-    )
+    columns = dict(zip(("contribution", "low", "high"), mean_interval(per_example), strict=True))
+    table = pd.DataFrame({"source": names} | {k: v.tolist() for k, v in columns.items()})
     facts = provenance(
         model, tokens, norm=norm, scored=list(read), answers=answers, contrasts=contrasts
     )
@@ -168,7 +159,7 @@ def _frozen(
     constant = torch.zeros_like(writes[0])
     if kind is not None:
         norm = model.ln_final
-        if kind.startswith("LN"):
+        if kind.startswith("LN") and not model.cfg.final_rms:
             writes = writes - writes.mean(-1, keepdim=True)
         scale = (writes.sum(0).pow(2).mean(-1, keepdim=True) + norm.eps).sqrt()
         writes = writes / scale * getattr(norm, "w", 1.0)

@@ -1,0 +1,1 @@
+"""The explorer's page: its parts as plain HTML, CSS and JavaScript, and what joins them."""
