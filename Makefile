@@ -23,6 +23,10 @@ explore: setup
 test: setup
 	$(BIN)/python -m pytest -q -n 2
 
+# Debian's chromium for the explorer's tests, which are skipped without one.
+browser:
+	command -v chromium >/dev/null || (apt-get update && apt-get install -y --no-install-recommends chromium)
+
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -173,8 +173,8 @@ def _head_losses(heads: pd.DataFrame, losses: pd.DataFrame) -> Table:
         values = (f"{under.at[head, name]:.3f}" for name in MEASURES)
         table.add_row(head, *cells, *values, style="dim" if head == "none" else "")
     table.caption = (
-        f"ranked by the effect on {RANKED_BY}; the last four are measured under the ablation, on "
-        f"{HEAD_EXAMPLES} examples"
+        f"by the effect on {RANKED_BY}; the rest measured under the ablation, on {HEAD_EXAMPLES} "
+        "examples"
     )
     table.caption_justify = "left"
     return table

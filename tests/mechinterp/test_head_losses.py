@@ -108,7 +108,7 @@ def test_the_trace_prints_and_keeps_all_four(tiny_runs, tmp_path, capsys):
     shown = {line.split()[0]: line.split()[-4:] for line in printed[head + 1 : head + 6]}
     assert shown == values
     assert set(shown) == {"none", *NAMES}
-    assert "ranked by the effect on target_ce; the last four are measured under" in " ".join(
+    assert "by the effect on target_ce; the rest measured under the ablation, on" in " ".join(
         printed
     )
 
