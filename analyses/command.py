@@ -13,7 +13,7 @@ import tyro
 
 from analyses.catalogue import REQUESTS, Output, question
 from circuits.errors import InputError
-from mechinterp.command import run_command
+from mechinterp.command import heavy_imports, run_command
 
 if TYPE_CHECKING:
     from analyses.answer import Answer
@@ -56,7 +56,9 @@ def act(request: Any) -> None:
         if path:
             _refuse_unwritable(path)
     name = next(name for name, kind in REQUESTS.items() if type(request) is kind)
-    answer = import_module(f"analyses.{name}").answer(request)
+    with heavy_imports():
+        module = import_module(f"analyses.{name}")
+    answer = module.answer(request)
     _write(answer, request, title=f"{_spelled(name)}: {question(type(request))}")
 
 

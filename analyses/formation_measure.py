@@ -21,7 +21,7 @@ from circuits.intervals import mean_interval
 from mechinterp.config import TaskConfig
 from mechinterp.findings import Finding, find_mechanisms, mechanisms_of
 from mechinterp.tasks import Measure, Pairs, Task, make_task
-from mechinterp.tracing import MEASURED_ON, PAIR_SEED, Ablation
+from mechinterp.tracing import PAIR_SEED, TESTED_ON, Ablation
 
 GRADIENT_STEPS = 5
 """Points on the path of the gradient methods that have one."""
@@ -63,9 +63,9 @@ class FormationMeasure:
             and `ceiling` as `circuits.agreement` defines them.
         """
         task, pairs = drawn_pairs(self.task, self.examples)
-        tested = Pairs(pairs.clean[:MEASURED_ON], pairs.corrupt[:MEASURED_ON])
+        tested = Pairs(pairs.clean[:TESTED_ON], pairs.corrupt[:TESTED_ON])
         with torch.inference_mode():
-            diagnostics = task.diagnostics(model, min(self.examples, MEASURED_ON), "full")
+            diagnostics = task.diagnostics(model, min(self.examples, TESTED_ON), "full")
         findings = _findings(model, task, tested, diagnostics)
         options: dict[str, Any] = {
             "ablation": self.ablation,

@@ -11,7 +11,7 @@ from torch import Tensor
 from circuits.ablation import Ablation
 from circuits.circuit_measure import CircuitMeasure, check_circuit
 from circuits.edge_scores import top_circuit
-from circuits.errors import InputError
+from circuits.errors import InputError, whole_number
 from circuits.graph import Circuit, Granularity, Graph
 from circuits.intervals import mean_interval
 from circuits.metrics import Metric
@@ -36,6 +36,8 @@ class PrunedCircuit(Circuit):
     """The excess of every example."""
     complete: bool = True
     """False when Ctrl-C stopped the pruning early; `prune(..., start=this)` goes on from there."""
+    minimal: bool = True
+    """Whether no single edge of it can go within the budget; False after `rounds` or Ctrl-C."""
     removed: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     """Columns `order, edge, stage, excess`: what was removed, in which stage, and the excess after
     the step that removed it."""
@@ -54,6 +56,7 @@ def prune(
     granularity: Granularity = "head",
     attention_mask: Int[Tensor, "batch pos"] | None = None,
     order: Order | str = "rounds",
+    rounds: int | None = None,
     start: Circuit | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -63,9 +66,9 @@ def prune(
     Edges are removed, beginning with the full graph, as long as the excess
     metric(circuit) - metric(full), for "kl" the mean of KL(p_full || p_circuit), stays within the
     budget. Every removal is checked by a real run of the whole circuit that would remain, and takes
-    along edges that no longer lie on any path from `embed` to `logits`. Pruning ends at a fixed
-    point: no single edge of the result can be removed within the budget, and no node in it lacks an
-    edge in or out.
+    along edges that no longer lie on any path from `embed` to `logits`, to a fixed point: no node
+    of the result lacks an edge in or out. Unless it is stopped before, pruning ends when no single
+    edge of the result can be removed within the budget.
 
     `order="exact"` is plain greedy backward removal, the paper's procedure as far as known: measure
     the removal of each remaining edge, remove the one that costs least, measure all again.
@@ -76,10 +79,10 @@ def prune(
     together can cost more of the budget than plain greedy removal would have paid. Both are greedy:
     neither promises the smallest circuit.
 
-    One measurement of all edges costs COST plain forward passes an edge (4 layers). On the 479
-    edges of a 4-layer model "rounds" takes 5 to 10 of them, "exact" one for every edge that goes.
-    The result is the same every time. On Ctrl-C the edges removed so far stay removed, and the
-    circuit is returned with `complete=False`.
+    A measurement costs about 0.2 plain forward passes an edge (4 layers). "exact" takes one for
+    every edge that goes; "rounds" took 7 for the 479 edges of a 4-layer model, of which the last 5
+    found 22 of 201 edges. The result is the same every time. On Ctrl-C the edges removed so far
+    stay removed, and the circuit is returned with `complete=False`.
 
     Args:
         model: a HookedTransformer; it is left exactly as found.
@@ -92,6 +95,8 @@ def prune(
         granularity: "head", "layer" or "layer-qkv"; that of `start` when given.
         attention_mask: 0 at padding.
         order: "rounds" or "exact".
+        rounds: of `order="rounds"`: stop after this many measurements of all edges, short of the
+            last few edges (`minimal` says so); None to go on until no edge fits.
         start: remove edges of this circuit only, for example of an interrupted run. It must be
             within the budget itself.
         seed: of the partners under "resample", and of the interval.
@@ -104,7 +109,7 @@ def prune(
         InputError: as `edge_effects`; a negative budget, an unknown order, or a `start` of another
             graph or beyond the budget.
     """
-    _check(budget, order)
+    _check(budget, order, rounds)
     if start is not None:
         check_circuit("start", start, model)
     graph = start.graph if start is not None else Graph.of(model, granularity)
@@ -121,28 +126,31 @@ def prune(
             seed=seed,
         )
         removal = Removal(CircuitMeasure.of(prepared), budget, start, progress)
-        complete = True
+        complete, minimal = True, False
         try:
-            if order == "exact":
-                removal.plain_greedy()
-            else:
-                removal.in_rounds()
+            minimal = removal.plain_greedy() if order == "exact" else removal.in_rounds(rounds)
         except KeyboardInterrupt:
             complete = False
-        facts = {"budget": budget, "order": order, "complete": complete}
-        return _result(removal.kept, complete, prepared.provenance | facts, seed)
+        facts = {"budget": budget, "order": order, "rounds": rounds, "complete": complete}
+        return _result(removal.kept, complete, minimal, prepared.provenance | facts, seed)
 
 
-def _check(budget: float, order: str) -> None:
-    if not budget >= 0:
-        raise InputError(f"budget={budget} must be 0 or more, in the metric's unit")
+def _check(budget: Any, order: Any, rounds: Any) -> None:
+    if isinstance(budget, bool) or not isinstance(budget, int | float) or not budget >= 0:
+        raise InputError(f"budget={budget!r} must be 0 or more, in the metric's unit")
     if order not in ("rounds", "exact"):
         raise InputError(
             f"order={order!r} is not known: use 'rounds', or 'exact' (plain greedy, edge by edge)"
         )
+    if rounds is not None and whole_number("rounds", rounds) < 1:
+        raise InputError(f"rounds={rounds} must be at least 1, or None for as many as it takes")
+    if rounds is not None and order == "exact":
+        raise InputError("rounds is of order='rounds': leave it out with order='exact'")
 
 
-def _result(kept: Kept, complete: bool, facts: dict[str, Any], seed: int) -> PrunedCircuit:
+def _result(
+    kept: Kept, complete: bool, minimal: bool, facts: dict[str, Any], seed: int
+) -> PrunedCircuit:
     _, low, high = mean_interval(kept.values, seed=seed)
     rows = [(i, *row) for i, row in enumerate(kept.log)]
     return PrunedCircuit(
@@ -152,6 +160,7 @@ def _result(kept: Kept, complete: bool, facts: dict[str, Any], seed: int) -> Pru
         interval=(low.item(), high.item()),
         per_example=kept.values,
         complete=complete,
+        minimal=minimal,
         removed=pd.DataFrame(rows, columns=["order", "edge", "stage", "excess"]),
         provenance=facts,
     )

@@ -61,19 +61,26 @@ class Removal:
                 f"the budget of {budget}: raise the budget or start from a larger circuit"
             )
 
-    def in_rounds(self) -> None:
-        """Removes as many of the cheapest edges as fit, measures all again, until none fits."""
-        number = 0
-        while ordered := self._fitting():
-            number += 1
-            if not self._longest_prefix(ordered, f"round {number}"):
-                return
+    def in_rounds(self, most: int | None) -> bool:
+        """Removes as many of the cheapest edges as fit, and measures all again, until none fits.
 
-    def plain_greedy(self) -> None:
-        """Removes the edge whose removal costs least, and measures all again."""
+        Returns:
+            Whether it came to that; False when it stopped after as many rounds as were allowed.
+        """
+        number = 0
+        while most is None or number < most:
+            number += 1
+            ordered = self._fitting()
+            if not ordered or not self._longest_prefix(ordered, f"round {number}"):
+                return True
+        return False
+
+    def plain_greedy(self) -> bool:
+        """Removes the edge whose removal costs least, and measures all again, until none fits."""
         while ordered := self._fitting():
             if not self._accept(self._without(ordered[:1]), self.budget, "greedy"):
-                return
+                break
+        return True
 
     def _fitting(self) -> list[Edge]:
         """Edges whose removal alone stays within the budget, the cheapest first."""

@@ -1,11 +1,12 @@
 """Manners every command shares: typed arguments in, one plain line for a mistake, exit codes."""
 
 import contextlib
+import gc
 import io
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tyro
@@ -48,6 +49,21 @@ def run_command(
         # The reader of our output has gone, as `| head` does; leave without a complaint.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+@contextlib.contextmanager
+def heavy_imports() -> Iterator[None]:
+    """Imports torch and TransformerLens without looking for garbage among them, then or ever.
+
+    What they build on import stays until the end. Left to itself, Python's collector goes through
+    all of it again and again, for a second while importing and for two at exit.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def _parse(kind: Any, prog: str, description: str, argv: list[str] | None) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mechinterp.command import run_command
+from mechinterp.command import heavy_imports, run_command
 from mechinterp.runs import DEFAULT_RUN
 
 PROG = "python -m mechinterp.trace"
@@ -48,6 +48,8 @@ class Trace:
     mechanism: str | None = None
     """Run this mechanism test alone: lens or attention; selector, heads or patching (marginals);
     phase, induction or task-vector (Markov chains)."""
+    gradients: bool = False
+    """Also estimate every edge from gradients, and say how well that agrees with cutting it."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, cuda:1, ..."""
     quiet: bool = False
@@ -58,7 +60,8 @@ def act(request: Trace) -> None:
     """Traces, prints and writes."""
     _refuse_bad_numbers(request)
     # Imported here so that --help and a mistyped option answer at once.
-    from mechinterp.trace_report import trace_and_report
+    with heavy_imports():
+        from mechinterp.trace_report import trace_and_report
 
     if request.run is None and os.sep not in request.ckpt:
         request = dataclasses.replace(request, run=DEFAULT_RUN)

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from mechinterp.config import to_json
-from mechinterp.tracing import BUDGET, PAIR_SEED, Parts, Traced
+from mechinterp.tracing import BUDGET, MEASURED_ON, PAIR_SEED, TESTED_ON, Parts, Traced
 
 SCHEMA = 1
 """Version of the layout; it changes when a field is renamed or removed."""
@@ -18,8 +18,9 @@ def as_json(traced: Traced) -> dict[str, Any]:
     Returns:
         `schema`, `run`, `step`, `options`, `config`, `diagnostics` (value and se by name),
         `reference_lines`, `mechanisms` (lines and tables by name), `provenance`, and, unless a
-        single mechanism was asked for, `heads` and `edges` (a list of rows each, in nats) and
-        `circuit` (budget, excess, edge names).
+        single mechanism was asked for, `heads` and `edges` (a list of rows each, in nats),
+        `gradients` (agreement of each method asked for) and `circuit` (budget, excess, edge
+        names).
     """
     body = {
         "schema": SCHEMA,
@@ -38,6 +39,8 @@ def as_json(traced: Traced) -> dict[str, Any]:
         },
         "provenance": {
             "pair_seed": PAIR_SEED,
+            "diagnostics_on": min(traced.options.examples, MEASURED_ON),
+            "mechanisms_on": min(traced.options.examples, TESTED_ON),
             "checkpoint_sha256": traced.run.checkpoint_hash(traced.step),
         },
     }
@@ -46,13 +49,16 @@ def as_json(traced: Traced) -> dict[str, Any]:
 
 def _parts(parts: Parts, known: dict[str, Any]) -> dict[str, Any]:
     circuit, held_out = parts.circuit, parts.faithfulness
+    gradients = {method: _rows(agreed.table) for method, agreed in parts.gradients.items()}
     return {
         "heads": _rows(parts.heads.table),
         "edges": _rows(parts.edges.table),
+        "gradients": gradients,
         "circuit": {
             "budget_kl": BUDGET,
             "excess_kl": circuit.excess,
             "complete": circuit.complete,
+            "minimal": circuit.minimal,
             "edges": circuit.names,
             "held_out": None if held_out is None else _rows(held_out.table),
             "random_circuits": None if held_out is None else _rows(held_out.controls),

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from circuits.figures import circuit_figure, head_bar, strongest, write_html
+from circuits.figures import circuit_figure, circuit_view, head_bar, strongest, write_html
 from mechinterp.config import task_name
 from mechinterp.findings.heads import EXAMPLES as HEAD_EXAMPLES
 from mechinterp.findings.heads import MEASURES, RANKED_BY
@@ -20,7 +20,16 @@ from mechinterp.runs import open_checkpoint
 from mechinterp.runs.atomic import replace_file
 from mechinterp.trace import Trace
 from mechinterp.trace_json import as_json
-from mechinterp.tracing import BUDGET, PRUNED_ON, Options, Parts, Traced, trace
+from mechinterp.tracing import (
+    BUDGET,
+    MEASURED_ON,
+    PRUNED_ON,
+    TESTED_ON,
+    Options,
+    Parts,
+    Traced,
+    trace,
+)
 
 BAR = 24
 """Characters of the longest bar."""
@@ -45,12 +54,13 @@ def trace_and_report(request: Trace) -> None:
         request.granularity,
         request.examples,
         request.device,
+        request.gradients,
         request.mechanism,
     )
     with _progress(request.quiet) as say:
         traced = trace(run, step, options, say)
         say("drawing")
-        write_html(figures(traced), page, _title(traced))
+        write_html(figures(traced), page, _title(traced), above=_view(traced))
     if request.json:
         replace_file(request.json, json.dumps(as_json(traced), indent=1).encode())
     if not request.quiet:
@@ -58,6 +68,15 @@ def trace_and_report(request: Trace) -> None:
         for file in (page, request.json):
             if file is not None:
                 print(f"wrote {file}")
+
+
+def _view(traced: Traced) -> str:
+    """The circuit to explore, as the explorer's page has it."""
+    if traced.parts is None:
+        return ""
+    edges = traced.parts.edges
+    names = [node.name for node in edges.graph.nodes] + ["logits"]
+    return circuit_view(edges.table, nodes=names, kept=traced.parts.circuit.names)
 
 
 def figures(traced: Traced) -> dict[str, Any]:
@@ -105,20 +124,37 @@ def _print_parts(parts: Parts, losses: pd.DataFrame | None, console: Console, to
     console.print(
         _effects(largest, "edge", f"The {len(largest)} strongest of {total} edges, by cutting them")
     )
+    if parts.gradients:
+        console.print(_gradients(parts))
     console.print(_circuit(parts, total), highlight=False, soft_wrap=True)
+
+
+def _gradients(parts: Parts) -> Table:
+    """Each gradient method's agreement with cutting, beside what chance and noise would give."""
+    first = next(iter(parts.gradients.values())).table
+    shown = [measure for measure in first["measure"] if measure != "signed rank correlation"]
+    table = _table("Gradient methods against cutting", *shown)
+    for method, agreed in parts.gradients.items():
+        table.add_row(method, *(f"{agreed[measure]:.2f}" for measure in shown))
+    by = first.set_index("measure")
+    for name, column in (("shuffled, 95 % below", "chance_high"), ("half the examples", "ceiling")):
+        table.add_row(name, *(f"{by.at[measure, column]:.2f}" for measure in shown), style="dim")
+    return table
 
 
 def _circuit(parts: Parts, total: int) -> str:
     line = (
         f"Circuit: {len(parts.circuit)} of {total} edges stay within {BUDGET} nats KL of the "
         f"whole model on {PRUNED_ON} examples"
+        f"{'' if parts.circuit.minimal else ', a few of which could still go'}"
     )
     if parts.faithfulness is None:
         return f"{line}."
+    n_others = len(parts.faithfulness.per_example["kl"])
     held_out, controls = parts.faithfulness["kl"], parts.faithfulness.controls
     alike = controls[(controls["measure"] == "kl") & (controls["kind"] == "same layers")]
     return (
-        f"{line}; on the others {held_out['circuit']:.3f} ({held_out['low']:.3f} to "
+        f"{line}; on {n_others} others {held_out['circuit']:.3f} ({held_out['low']:.3f} to "
         f"{held_out['high']:.3f}), against {alike['mean'].iloc[0]:.3f} for random circuits with as "
         "many edges into each layer."
     )
@@ -136,7 +172,9 @@ def _header(traced: Traced) -> str:
         f"{task_name(config.task)}, {model.n_layers} layers x {model.n_heads} heads, "
         f"d_model {model.d_model}, {traced.run.meta['n_params']:,} parameters\n"
         f"{options.ablation} ablation, {options.examples} examples; effect = rise of the mean "
-        "cross-entropy (nats) at the scored positions, with its 95 % interval"
+        "cross-entropy (nats) at the scored positions, with its 95 % interval\n"
+        f"diagnostics on {min(options.examples, MEASURED_ON)} examples, mechanisms on at most "
+        f"{min(options.examples, TESTED_ON)}"
     )
 
 

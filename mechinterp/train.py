@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from mechinterp.command import run_command
+from mechinterp.command import heavy_imports, run_command
 from mechinterp.config import (
     MARKOV_MODEL,
     MARKOV_TRAINING,
@@ -18,6 +18,7 @@ from mechinterp.config import (
     ModelConfig,
     RunConfig,
     TrainingConfig,
+    validate,
 )
 
 PROG = "python -m mechinterp.train"
@@ -71,13 +72,13 @@ Request = (
 
 def act(request: TrainMarginals | TrainMarkovChains) -> None:
     """Trains what was asked for and says where it is."""
-    from mechinterp.config import validate
     from mechinterp.runs import new_run_path
 
     config = RunConfig(request.task, request.model, request.training, request.checkpoints)
     validate(config)
     path = new_run_path(request.run, request.root)
-    from mechinterp.training_progress import run_training
+    with heavy_imports():
+        from mechinterp.training_progress import run_training
 
     run_training(
         config,

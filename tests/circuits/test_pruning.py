@@ -108,6 +108,18 @@ def test_a_circuit_within_the_budget_is_not_much_larger_than_plain_greedys(model
     assert len(rounds) <= 1.25 * len(exact)
 
 
+def test_few_rounds_leave_more_edges_and_say_so(model):
+    whole = prune(model, CLEAN, scored=SCORED, budget=0.05)
+    short = prune(model, CLEAN, scored=SCORED, budget=0.05, rounds=1)
+    assert whole.minimal
+    assert not short.minimal
+    assert short.complete
+    assert set(whole) < set(short)
+    assert short.excess <= 0.05
+    assert short.connected() == Circuit(short.graph, short.edges)
+    assert set(prune(model, CLEAN, scored=SCORED, budget=0.05, start=short)) == set(whole)
+
+
 def test_removed_edges_are_logged_in_order(model):
     circuit = prune(model, CLEAN, scored=SCORED, budget=0.05)
     assert sorted([*circuit.removed["edge"], *circuit.names]) == sorted(
@@ -230,6 +242,10 @@ def test_top_circuit_takes_the_largest_effects():
     [
         ({"budget": -1.0}, "budget=-1.0 must be 0 or more"),
         ({"budget": float("nan")}, "budget=nan must be 0 or more"),
+        ({"budget": "a"}, "budget='a' must be 0 or more"),
+        ({"rounds": 0}, "rounds=0 must be at least 1"),
+        ({"rounds": 1.5}, "rounds=1.5"),
+        ({"rounds": 2, "order": "exact"}, "rounds is of order='rounds'"),
         ({"order": "fast"}, "order='fast' is not known: use 'rounds', or 'exact'"),
         ({"start": Circuit.of(Graph(1, 1))}, "start belongs to a model of another shape"),
         ({"start": Circuit.of(Graph(2, 2), [])}, "start has an excess of .* beyond the budget"),
