@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from analyses.asymmetry_times import Role
 from circuits.errors import InputError
 from mechinterp.config import MarginalsConfig, task_name, to_json
+from mechinterp.optimizer import scheduled_steps
 from mechinterp.runs import Run
 
 VARIANTS: dict[Role, tuple[str, ...]] = {
@@ -21,7 +22,8 @@ _FREE = {
     "model": ("init_seed",),
     "training": ("data_seed", "steps", "eval_every", "eval_examples", "forward"),
 }
-"""Settings in which the two runs of a pair may differ; the seeds make further pairs."""
+"""Settings in which the two runs of a pair may differ; the seeds make further pairs. The length of
+training counts all the same where the learning rate falls with it."""
 
 
 def check_roles(forward: Sequence[Run], reverse: Sequence[Run]) -> None:
@@ -91,12 +93,13 @@ def _check_partner(run: Run, role: Role, other: Role, others: Sequence[Run]) -> 
 def shared_settings(run: Run) -> dict[str, object]:
     """Gives all settings in which a forward and a reverse run have to agree, by name."""
     body = to_json(run.config)
-    return {
+    shared = {
         name: value
         for section, free in _FREE.items()
         for name, value in body[section].items()
         if name not in free
     }
+    return shared | {"scheduled_steps": scheduled_steps(run.config.training)}
 
 
 def setting_of(run: Run) -> tuple[tuple[str, object], ...]:

@@ -1,5 +1,6 @@
 """Circuit formation: edges, heads and mechanisms at every checkpoint, on one time axis."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, cast, get_args
@@ -227,5 +228,5 @@ def _check(methods: Sequence[str], ablation: str, margin: float) -> None:
         raise InputError(
             f"ablation={ablation!r} is not known; choose one of {', '.join(get_args(Ablation))}"
         )
-    if margin < 0:
-        raise InputError(f"margin is {margin}; it has to be 0 or more")
+    if not 0 <= margin < math.inf:
+        raise InputError(f"margin is {margin}; it has to be a number, 0 or more")

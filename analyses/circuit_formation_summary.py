@@ -11,6 +11,9 @@ from analyses.rows import kept, keyed, records
 SHOWN = 8
 """Edges named at most."""
 
+MANY = 100
+"""Examples from which on bounds that hold together do so nearly as often as they should."""
+
 
 def summary_lines(
     name: str, tables: dict[str, pd.DataFrame], options: dict[str, Any]
@@ -28,10 +31,11 @@ def summary_lines(
         f"{name}: {len(steps)} checkpoints from step {steps.min()} to {steps.max()}, {n_edges} "
         f"edges, {options['ablation']} ablation, {options['examples']} examples"
     )
+    level = "95 %" if options["examples"] >= MANY else "nominally 95 %, less with few examples"
     yield (
         f"noise band: bounds of +-{bands['edge']['width']:.2f} standard errors hold for all edges "
-        f"at all checkpoints together (95 %); those up to step {bands['edge']['early_last']} make "
-        f"the band, which has to be left by {options['margin']:g} nats"
+        f"at all checkpoints together ({level}); those up to step {bands['edge']['early_last']} "
+        f"make the band, which has to be left by {options['margin']:g} nats"
     )
     yield from _births(tables)
     yield from _events(tables)

@@ -94,12 +94,12 @@ def update_tables(run: Run, quiet: bool) -> tuple[dict[str, pd.DataFrame], int]:
 
 
 def curvature_points(run: Run, request: Explorer) -> pd.DataFrame:
-    """Gives the ends of the Hessian's spectrum at some checkpoints; slow.
+    """Gives the ends of the Hessian's spectrum at some checkpoints, on as many examples; slow.
 
     Raises:
         InputError: the run has too few checkpoints.
     """
-    asked = Curvature(run=str(run.path), quiet=request.quiet)
+    asked = Curvature(run=str(run.path), examples=request.examples, quiet=request.quiet)
     return curvature.answer(asked).tables["points"]
 
 

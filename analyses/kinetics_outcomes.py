@@ -11,6 +11,7 @@ from analyses.rows import Row, records
 from analyses.transitions import two_gen_time
 from circuits.errors import InputError
 from mechinterp.config import to_json
+from mechinterp.optimizer import scheduled_steps
 from mechinterp.runs import Run
 
 Rule = Literal["phase", "nearest"]
@@ -25,7 +26,8 @@ _FREE = {
     "model": ("init_seed",),
     "training": ("lr_factor", "data_seed", "steps", "eval_every", "eval_examples", "forward"),
 }
-"""Settings in which the runs may differ: K, the arm, seeds, and how closely a run was watched."""
+"""Settings in which the runs may differ: K, the arm, seeds, and how closely a run was watched. The
+length of training counts all the same where the learning rate falls with it."""
 
 
 def outcome_table(runs: Sequence[Run], rule: Rule) -> pd.DataFrame:
@@ -103,9 +105,10 @@ def _refuse_other_settings(runs: Sequence[Run]) -> None:
 
 def _fixed(run: Run) -> Row:
     body = to_json(run.config)
-    return {
+    fixed = {
         f"{section}.{name}": value
         for section, free in _FREE.items()
         for name, value in body[section].items()
         if name not in free
     }
+    return fixed | {"training.scheduled_steps": scheduled_steps(run.config.training)}

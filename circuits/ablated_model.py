@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from circuits.errors import InputError
+from circuits.errors import InputError, whole_number
 from circuits.head_replacement import HeadAblation, check_head_ablation, replacement
 from circuits.heads import check_tokens, parse_head_sets, parse_positions, set_name
 from circuits.provenance import provenance
@@ -102,6 +102,7 @@ def ablated(
             that is out of range.
     """
     check_head_ablation(ablation)
+    whole_number("seed", seed)
     chosen = parse_head_sets(model, [[heads] if isinstance(heads, str) else list(heads)])[0]
     source = _source(ablation, reference, corrupt)
     z: tuple[Tensor, ...] | None = None

@@ -11,7 +11,14 @@ from torch import Tensor
 
 from circuits.errors import InputError
 from circuits.head_study import ROWS_AT_ONCE
-from circuits.heads import check_pair, check_tokens, head_name, parse_positions
+from circuits.heads import (
+    check_batch,
+    check_pair,
+    check_tokens,
+    head_name,
+    head_names,
+    parse_positions,
+)
 from circuits.intervals import mean_interval
 from circuits.metrics import Metric, MetricCallable, resolve_metric, scored_positions
 from circuits.padded_heads import stretches, together
@@ -97,6 +104,8 @@ def patch_effects(
             batch that does not fit, or a position out of range.
     """
     _check(model, stream, direction)
+    check_batch("clean", clean)
+    check_batch("corrupt", corrupt)
     check_pair(clean, corrupt, "activation patching")
     check_tokens(model, clean, "clean", 1)
     check_tokens(model, corrupt, "corrupt", 1)
@@ -203,6 +212,7 @@ def _check(model: Any, stream: str, direction: str) -> None:
         raise InputError(f"stream={stream!r} is unknown; choose one of {', '.join(STREAMS)}")
     if direction not in ("denoising", "noising"):
         raise InputError(f"direction={direction!r} is unknown; choose 'denoising' or 'noising'")
+    head_names(model)  # Refuses what is no model.
     cfg = model.cfg
     if stream == "mlp_out" and cfg.attn_only:
         raise InputError("stream='mlp_out' was asked of an attention-only model, which has no MLP")

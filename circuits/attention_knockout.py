@@ -13,6 +13,7 @@ from circuits.errors import InputError
 from circuits.head_ablation import HeadEffects
 from circuits.heads import (
     Head,
+    check_batch,
     check_tokens,
     head_name,
     head_names,
@@ -87,9 +88,10 @@ def knockout_effects(
         InputError: as `head_effects`; also if no link exists, or a query would have no key left.
     """
     chosen = [parse_head(model, name) for name in (head_names(model) if heads is None else heads)]
+    check_batch("clean", clean)
     if not chosen:
         raise InputError("heads is empty; give at least one head, or None for all of them")
-    read = scored_positions(metric, None if scored is None else tuple(scored), clean.shape[1])
+    read = scored_positions(metric, scored, clean.shape[1])
     used = max(read) + 1 if model.cfg.attention_dir == "causal" else clean.shape[1]
     check_tokens(model, clean, "clean", used)
     rows, columns = _links(model, queries, keys, clean.shape[1])

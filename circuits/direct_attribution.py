@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.errors import InputError
-from circuits.heads import check_tokens
+from circuits.heads import check_batch, check_tokens
 from circuits.intervals import mean_interval
 from circuits.lens import answer_tokens
 from circuits.metrics import scored_positions
@@ -74,9 +74,10 @@ def logit_attribution(
             output soft cap, whose logits no linear read-out gives; for norms after attention,
             which mix the heads; or if the contributions do not sum to the logit difference.
     """
+    check_batch("tokens", tokens)
     _check(model, norm)
     name = "loss" if answers is None else "kl"
-    read = scored_positions(name, None if scored is None else tuple(scored), tokens.shape[1])
+    read = scored_positions(name, scored, tokens.shape[1])
     used = max(read) + 1 if model.cfg.attention_dir == "causal" else tokens.shape[1]
     check_tokens(model, tokens, "tokens", used)
     right = answer_tokens(model, tokens, answers, read, "answers")

@@ -11,11 +11,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.ablated_model import AblatedModel, ablated
-from circuits.errors import InputError
+from circuits.errors import InputError, whole_number
 from circuits.head_replacement import HeadAblation
 from circuits.head_study import head_study
 from circuits.heads import (
     Head,
+    check_batch,
     head_name,
     head_names,
     parse_head_sets,
@@ -126,7 +127,13 @@ def head_effects(
             model cannot read or that does not fit the others, or a metric that gives something
             else than one finite number an example.
     """
-    sets, n_pos = parse_head_sets(model, heads), clean.shape[1]
+    sets = parse_head_sets(model, heads)
+    check_batch("clean", clean)
+    for name, batch in (("corrupt", corrupt), ("reference", reference)):
+        if batch is not None:
+            check_batch(name, batch)
+    whole_number("seed", seed)
+    n_pos = clean.shape[1]
     names, places = _places(positions, n_pos)
     if attention_mask is None:
         study = head_study(

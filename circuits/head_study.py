@@ -12,7 +12,7 @@ from torch import Tensor
 from circuits.head_replacement import replacement, replacement_batch
 from circuits.heads import Head, check_tokens, parse_positions
 from circuits.metrics import Metric, MetricCallable, resolve_metric, scored_positions
-from circuits.provenance import provenance
+from circuits.provenance import provenance, tensor_sha256
 from circuits.restart import Recording, Restart, record, restart_of
 from circuits.undisturbed import undisturbed
 
@@ -130,8 +130,30 @@ def head_study(
 ) -> HeadStudy:
     """Records what every ablation of heads shares. Arguments as in `head_effects`."""
     other = replacement_batch(ablation, clean, reference, corrupt)
+    study = study_with(model, clean, metric, ablation, other, corrupt, positions, scored, seed)
+    named = "clean" if reference is None else tensor_sha256([reference])
+    return replace(study, provenance=study.provenance | {"reference": named})
+
+
+def study_with(
+    model: Any,
+    clean: Int[Tensor, "batch pos"],
+    metric: Metric,
+    ablation: str,
+    other: Int[Tensor, "rows other_pos"] | None,
+    corrupt: Int[Tensor, "corrupt_batch corrupt_pos"] | None,
+    positions: Sequence[int] | None,
+    scored: Sequence[int] | None,
+    seed: int,
+) -> HeadStudy:
+    """The same with replacements from a batch that has been looked at already.
+
+    Args:
+        other: the batch that replacements are made of; None for the clean one.
+        corrupt: the batch that "logit_diff" contrasts with, if any.
+    """
     n_pos = clean.shape[1]
-    read = scored_positions(metric, None if scored is None else tuple(scored), n_pos)
+    read = scored_positions(metric, scored, n_pos)
     used = max(read) + 1 if model.cfg.attention_dir == "causal" else n_pos
     check_tokens(model, clean, "clean", used)
     where = parse_positions(positions, n_pos)
@@ -160,7 +182,6 @@ def head_study(
             metric=metric if isinstance(metric, str) else _title(metric),
             positions=list(where),
             scored=list(read),
-            reference="clean" if reference is None else reference,
             corrupt=corrupt,
             seed=seed,
         ),

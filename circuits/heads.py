@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from circuits.errors import InputError, near_matches
+from circuits.errors import InputError, near_matches, whole_numbers
 
 Head = tuple[int, int]
 _LISTED = 32
@@ -22,7 +22,11 @@ def head_names(model: Any) -> list[str]:
     Returns:
         Names in the order of layers, then of heads.
     """
-    cfg = model.cfg
+    cfg = getattr(model, "cfg", None)
+    if cfg is None:
+        raise InputError(
+            f"model={type(model).__name__} has no cfg: pass a TransformerLens HookedTransformer"
+        )
     return [
         head_name((layer, head)) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)
     ]
@@ -58,15 +62,19 @@ def parse_head_sets(
         One sorted tuple of (layer, index) an entry.
 
     Raises:
-        InputError: for an unknown head, an empty set, or no entry at all.
+        InputError: for an unknown head, an empty set, no entry at all, or something else.
     """
     if isinstance(heads, str):
         raise InputError(f"heads={heads!r} is one string; give a list, such as [{heads!r}]")
+    if heads is not None and not isinstance(heads, Iterable):
+        raise InputError(f"heads={heads!r} is {type(heads).__name__}; give a list of head names")
     entries = head_names(model) if heads is None else list(heads)
     if not entries:
         raise InputError("heads is empty; give at least one head, or None for all of them")
     sets = []
     for entry in entries:
+        if not isinstance(entry, Iterable):
+            raise InputError(f"heads holds {entry!r}; give names such as 'L0H3', or sets of them")
         members = {entry} if isinstance(entry, str) else set(entry)
         if not members:
             raise InputError("heads holds an empty set; a set names at least one head")
@@ -90,19 +98,35 @@ def parse_positions(positions: Sequence[int] | None, n_pos: int) -> tuple[int, .
         Positions from 0, in the order given.
 
     Raises:
-        InputError: if one is out of range, or none is given.
+        InputError: if one is out of range or no integer, or none is given.
     """
     if positions is None:
         return tuple(range(n_pos))
-    if not len(positions):
+    given = whole_numbers("positions", positions)
+    if not given:
         raise InputError("positions is empty; give at least one position, or None for all of them")
-    for position in positions:
+    for position in given:
         if not -n_pos <= position < n_pos:
             raise InputError(
                 f"position {position} is out of range; the sequences have {n_pos} positions, "
                 f"0 to {n_pos - 1} (or -1 to {-n_pos} from the end)"
             )
-    return tuple(position % n_pos for position in positions)
+    return tuple(position % n_pos for position in given)
+
+
+def check_batch(name: str, tokens: Any) -> None:
+    """Refuses what is no batch at all, before its shape is asked for.
+
+    Raises:
+        InputError: for anything but a tensor of two axes that holds signed integers.
+    """
+    if not isinstance(tokens, Tensor):
+        raise InputError(f"{name} is {type(tokens).__name__}; give a tensor [batch, pos] of ids")
+    if tokens.ndim != 2 or tokens.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8):
+        raise InputError(
+            f"{name} has shape {tuple(tokens.shape)} and dtype {tokens.dtype}; "
+            "it must be integer token ids of shape [batch, pos]"
+        )
 
 
 def check_tokens(model: Any, tokens: Int[Tensor, "batch pos"], argument: str, n_used: int) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from circuits.ablation import Ablation, check_ablation, partners, replacement
 from circuits.checked_run import check_length, check_tokens, checked_streams, embed_batch
-from circuits.errors import InputError
+from circuits.errors import InputError, whole_number
 from circuits.graph import Graph, Node
 from circuits.heads import Head, head_name, head_names, parse_head
 from circuits.intervals import mean_interval
@@ -62,9 +62,17 @@ def k_composition(
     """
     check_tokens(model, "tokens", tokens)
     check_ablation(ablation, corrupt)
+    if corrupt is not None:
+        check_tokens(model, "corrupt", corrupt, tokens)
+        if ablation != "patch" and metric != "logit_diff":
+            raise InputError(
+                f"corrupt is given but ablation={ablation!r} does not read it: use "
+                "ablation='patch' or leave corrupt out"
+            )
+    whole_number("seed", seed)
     origin = parse_head(model, source)
     readers = _later(model, source, origin, heads)
-    read = scored_positions(metric, None if scored is None else tuple(scored), tokens.shape[1])
+    read = scored_positions(metric, scored, tokens.shape[1])
     used = max(read) + 1
     check_length(model, used)
     seen = tokens[:, :used]
@@ -135,7 +143,6 @@ def _replacement(
     def corrupted() -> Tensor:
         assert corrupt is not None
         used = corrupt[:, : tokens.shape[1]]
-        check_tokens(model, "corrupt", used, tokens)
         return run_streams(base.weights, embed_batch(model, base.weights, used, None)).output(node)
 
     partner = partners(len(tokens), seed) if ablation == "resample" else None

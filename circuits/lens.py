@@ -128,4 +128,4 @@ def _reading(
 
 
 def _plain(scored: Sequence[int] | None) -> tuple[int, ...] | None:
-    return None if scored is None else tuple(scored)
+    return scored

@@ -17,11 +17,11 @@ from torch import Tensor
 from circuits.ablation import partners, position_mean
 from circuits.checked_run import check_mask
 from circuits.errors import InputError
-from circuits.head_replacement import check_head_ablation
-from circuits.head_study import HeadStudy, head_study
-from circuits.heads import Head, check_pair, check_tokens
+from circuits.head_replacement import replacement_batch
+from circuits.head_study import HeadStudy, study_with
+from circuits.heads import Head, check_tokens
 from circuits.metrics import Metric, scored_positions
-from circuits.provenance import tensor_sha256
+from circuits.provenance import provenance
 from circuits.restart import record
 from circuits.undisturbed import undisturbed
 
@@ -122,31 +122,28 @@ def padded_study(
     Raises:
         InputError: as `head_effects`; also see `stretches`.
     """
-    check_head_ablation(ablation)
+    donor = replacement_batch(ablation, clean, None, corrupt)
     check_tokens(model, clean, "clean", 1)
-    donor = check_pair(clean, corrupt, "ablation='patch'") if ablation == "patch" else None
     pieces = list(stretches(mask, clean, metric, scored))
+    if donor is not None:
+        check_tokens(model, donor, "corrupt", 1)
     if ablation == "resample":
         donor = clean[partners(len(clean), seed, mask.bool())]
     given = "patch" if donor is not None else "zero"
     parts = []
     for stretch, own in pieces:
-        other = None if donor is None else stretch.tokens(donor)
-        parts.append(
-            (
-                stretch,
-                head_study(
-                    model, stretch.tokens(clean), metric, given, other, None, own, None, seed
-                ),
-            )
-        )
+        rows, other = stretch.tokens(clean), None if donor is None else stretch.tokens(donor)
+        contrast = other if ablation == "patch" else None  # A partner is nobody's wrong answer.
+        study = study_with(model, rows, metric, given, other, contrast, None, own, seed)
+        parts.append((stretch, study))
     if ablation in ("mean", "mean-all"):
         parts = _with_means(model, clean, mask, ablation, parts)
     base = together(parts, lambda study: study.base[None], len(clean))[0]
-    facts = parts[0][1].provenance | {
-        "ablation": ablation,
-        "attention_mask_sha256": tensor_sha256([mask]),
-    }
+    facts = provenance(
+        model, clean, ablation=ablation, metric=metric, corrupt=corrupt, reference="clean",
+        scored=list(scored_positions(metric, scored, clean.shape[1])), seed=seed,
+        attention_mask_sha256=mask,
+    )  # fmt: skip
     return PaddedStudy(tuple(parts), base, facts)
 
 

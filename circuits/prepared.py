@@ -120,8 +120,9 @@ def prepare(
 ) -> Prepared:
     """Checks the input, runs the model once in factored form, and resolves the metric.
 
-    Positions after the last scored one are dropped: nothing they do can reach it. Call it inside
-    `undisturbed(model)`. Arguments and errors are those of `edge_effects`.
+    Positions after the last scored one are dropped: nothing they do can reach it. They stay where
+    rows are padded and replacements come from other rows, whose tokens there can be earlier ones.
+    Call it inside `undisturbed(model)`. Arguments and errors are those of `edge_effects`.
 
     Returns:
         What `Plan`, pruning and faithfulness compute from.
@@ -136,7 +137,7 @@ def prepare(
             "Graph.of(model)"
         )
     reads = scored_positions(metric, scored, clean.shape[1])
-    n_pos = max(reads) + 1
+    n_pos = _positions_used(ablation, attention_mask, clean, max(reads) + 1)
     check_length(model, n_pos)
     mask = None if attention_mask is None else attention_mask[:, :n_pos]
     streams, own = checked_streams(model, weights, clean[:, :n_pos], mask)
@@ -192,6 +193,12 @@ def _check(
     if attention_mask is not None:
         check_mask(attention_mask, clean)
         refuse_padding(model)
+
+
+def _positions_used(ablation: str, mask: Tensor | None, clean: Tensor, scored: int) -> int:
+    """As many as can matter: means and partners of padded rows must not depend on the side."""
+    padded = mask is not None and not bool(mask.all())
+    return clean.shape[1] if padded and ablation in ("mean", "resample") else scored
 
 
 def _metric(

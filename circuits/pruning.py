@@ -107,11 +107,16 @@ def prune(
 
     Raises:
         InputError: as `edge_effects`; a negative budget, an unknown order, or a `start` of another
-            graph or beyond the budget.
+            graph or granularity, or beyond the budget.
     """
     _check(budget, order, rounds)
     if start is not None:
         check_circuit("start", start, model)
+        if granularity not in ("head", start.graph.granularity):
+            raise InputError(
+                f"granularity={granularity!r} is not that of start=, "
+                f"{start.graph.granularity!r}: leave it out"
+            )
     graph = start.graph if start is not None else Graph.of(model, granularity)
     with undisturbed(model):
         prepared = prepare(

@@ -19,10 +19,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.attention_knockout import knockout_effects
-from circuits.errors import InputError
+from circuits.errors import InputError, whole_numbers
 from circuits.head_ablation import head_effects
 from circuits.head_replacement import HeadAblation
-from circuits.heads import check_pair, check_tokens, head_names, parse_head, parse_positions
+from circuits.heads import (
+    check_batch,
+    check_pair,
+    check_tokens,
+    head_names,
+    parse_head,
+    parse_positions,
+)
 from circuits.intervals import mean_interval
 from circuits.metrics import Metric, resolve_metric, scored_positions
 from circuits.provenance import provenance
@@ -111,12 +118,14 @@ def selector_evidence(
     Raises:
         InputError: bad tokens or positions; a pair with the same selector; an unknown metric.
     """
+    check_batch("clean", clean)
+    check_batch("corrupt", corrupt)
     check_pair(clean, corrupt, "the selector test")
     places = _places(clean.shape[1], metric, selector, decide, answer, scored)
     check_places(clean, corrupt, places)
-    read = scored_positions(metric, tuple(scored), clean.shape[1])
+    read = scored_positions(metric, scored, clean.shape[1])
     swapped = clean.clone()
-    swapped[:, list(places.selector)] = corrupt[:, list(places.selector)]
+    swapped[:, list(places.selector)] = corrupt[:, list(places.selector)].to(clean.dtype)
     with undisturbed(model):
         runs, selector_effect = _runs(model, clean, corrupt, swapped, places, read, metric)
         per_example = _per_example(model, clean, swapped, runs, read, ablation)
@@ -145,10 +154,10 @@ def _places(
     named = {"selector": selector, "decide": decide, "answer": answer}
     parsed = {}
     for name, positions in named.items():
-        if not len(positions):
+        if not whole_numbers(name, positions):
             raise InputError(f"{name} names no position: a selector test needs at least one")
         parsed[name] = parse_positions(positions, n_pos)
-    used = max(scored_positions(metric, tuple(scored), n_pos)) + 1
+    used = max(scored_positions(metric, scored, n_pos)) + 1
     late = [p for positions in parsed.values() for p in positions if p >= used]
     if late:
         raise InputError(

@@ -90,6 +90,11 @@ def learning_rate(config: TrainingConfig, step: int) -> float:
     return config.lr * 0.5 * (1 + math.cos(math.pi * progress))
 
 
+def scheduled_steps(config: TrainingConfig) -> int | None:
+    """Gives the length of training where the learning rate at a step depends on it, else None."""
+    return None if config.lr_schedule == "constant" else config.steps
+
+
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Sets every group's rate to `rate` times the group's own factor."""
     for group in optimizer.param_groups:

@@ -145,7 +145,7 @@ def _gradients(parts: Parts) -> Table:
 def _circuit(parts: Parts, total: int) -> str:
     line = (
         f"Circuit: {len(parts.circuit)} of {total} edges stay within {BUDGET} nats KL of the "
-        f"whole model on {PRUNED_ON} examples"
+        f"whole model on {len(parts.heads.clean[:PRUNED_ON])} examples"
         f"{'' if parts.circuit.minimal else ', a few of which could still go'}"
     )
     if parts.faithfulness is None:
@@ -211,8 +211,8 @@ def _head_losses(heads: pd.DataFrame, losses: pd.DataFrame) -> Table:
         values = (f"{under.at[head, name]:.3f}" for name in MEASURES)
         table.add_row(head, *cells, *values, style="dim" if head == "none" else "")
     table.caption = (
-        f"by the effect on {RANKED_BY}; the rest measured under the ablation, on {HEAD_EXAMPLES} "
-        "examples"
+        f"by the effect on {RANKED_BY}; the rest measured under the ablation, on at most "
+        f"{HEAD_EXAMPLES} examples"
     )
     table.caption_justify = "left"
     return table

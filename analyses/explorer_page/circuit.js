@@ -163,7 +163,7 @@ function rankOf(one, place, item) {
 function bornText(one, component) {
   const row = one.births.get(component);
   if (!row) return "birth not measured";
-  if (!Number.isFinite(row.born)) return "never above its noise band";
+  if (!Number.isFinite(row.born)) return "never wholly outside its noise band";
   return `born at step ${row.born}${Number.isFinite(row.died) ? `, gone at ${row.died}` : ""}`;
 }
 

@@ -58,7 +58,7 @@ function edgesFigure(section) {
   const limit = saturation(edges, order);
   section.querySelector(".note").textContent =
     `Effect of cutting each edge, earliest born on top; ${first.length} of ${edges.names.length} edges leave their noise `
-    + `band for good, at the dot. Full colour at ${shortNumber(limit)} nats.`;
+    + `band, at the dot, to stay out until the end or until they die. Full colour at ${shortNumber(limit)} nats.`;
   section.querySelector(".plot").style.height = `${Math.min(680, 90 + 15 * order.length)}px`;
   return heatmapFigure(edges, order.reverse(), births, limit,
     order.length > 42 ? { nticks: 24, tickfont: { size: 10 } } : { dtick: 1, tickfont: { size: 10 } });

@@ -15,7 +15,13 @@ from analyses.asymmetry_times import looks
 from analyses.catalogue import Asymmetry, Plateau
 from analyses.plateau import answer as ask_plateau
 from circuits.errors import InputError
-from mechinterp.config import MarginalsConfig, MarkovChainsConfig, ModelConfig, RunConfig
+from mechinterp.config import (
+    MarginalsConfig,
+    MarkovChainsConfig,
+    ModelConfig,
+    RunConfig,
+    TrainingConfig,
+)
 from mechinterp.runs import Run
 from mechinterp.tasks.marginals_table import marginals_table
 from tests.analyses.planted_logs import falling, plant_log
@@ -192,6 +198,14 @@ def test_what_is_refused(tmp_path, reference):
     faster = RunConfig(replace(TASK, variant="bz_to_a", mapping_seed=0), ModelConfig(d_model=64))
     plant_log(tmp_path, "thin", faster, [])
     refused(r"has d_model 128, .* thin, has 64: .* share all but the variant", reverse=("thin",))
+    falling_rates = [TrainingConfig(steps=steps, lr_schedule="cosine") for steps in (4000, 8000)]
+    for name, variant, training in zip(
+        ("shorter", "longer"), ("az_to_b", "bz_to_a"), falling_rates, strict=True
+    ):
+        task = replace(TASK, variant=variant, mapping_seed=0)
+        plant_log(tmp_path, name, RunConfig(task, ModelConfig(), training), [])
+    refused(r"shorter \(--forward\) has scheduled_steps 4000, .* longer, has 8000",
+            ("shorter",), ("longer",))  # fmt: skip
     plant_log(tmp_path, "empty", replace(faster, model=ModelConfig()), [])
     refused(r"log of empty has 0 rows", reverse=("empty",))
     refused(r"shares is \(1.5,\); each is a share", shares=(1.5,))

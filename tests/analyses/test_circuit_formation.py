@@ -1,4 +1,5 @@
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -249,6 +250,7 @@ def test_a_reference_run_from_the_command(reference, tmp_path, capsys):
     body = json.loads(files[0].read_text())
     assert out.splitlines() == body["summary"]
     assert "479 edges" in out
+    assert "nominally 95 %, less with few examples" in out
     assert len(body["tables"]["edges"]) == 3 * 479
     assert len(body["tables"]["heads"]) == 3 * 16
     assert body["provenance"]["options"]["granularity"] == "head"
@@ -276,7 +278,8 @@ def test_what_is_refused(run, tiny_runs, monkeypatch):
     _refused(run, r"granularity='neuron' is not known; choose one of auto", granularity="neuron")
     _refused(run, r"method 'eap-gi' is not known; near matches: eap", methods=("eap-gi",))
     _refused(run, r"ablation='none' is not known; choose one of zero", ablation="none")
-    _refused(run, r"margin is -0.1; it has to be 0 or more", margin=-0.1)
+    for margin in (-0.1, math.nan, math.inf):
+        _refused(run, rf"margin is {margin}; it has to be a number, 0 or more", margin=margin)
     short = Run.open("short", tiny_runs)
     _refused(short, r"short: 2 checkpoints to trace; .* --save-every")
     with pytest.raises(InputError, match="jobs is 0; it has to be at least 1"):

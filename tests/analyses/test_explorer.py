@@ -11,7 +11,8 @@ from analyses.catalogue import Explorer
 from analyses.command import main
 from analyses.explorer import answer, rebuild_command
 from analyses.explorer_components import position_labels
-from analyses.explorer_course import chain_bands, phase_bands, update_tables
+from analyses.explorer_course import chain_bands, curvature_points, phase_bands, update_tables
+from analyses.hessian import example_losses
 from circuits import edge_effects
 from circuits.direct_attribution import logit_attribution
 from mechinterp.runs import Run
@@ -178,6 +179,20 @@ def test_all_pairs_of_updates_are_compared(tiny_runs):
     cosine = torch.nn.functional.cosine_similarity(first.double(), later.double(), dim=0)
     row = model[(model["step"] == 0) & (model["lag"] == 4)]["cosine"].iloc[0]
     assert row == pytest.approx(float(cosine), abs=1e-5)
+
+
+def test_curvature_is_that_of_as_many_examples_as_were_asked_for(tiny_runs, shared, monkeypatch):
+    monkeypatch.setenv("MECHINTERP_CACHE", shared)
+    run = Run.open("lookup-12", tiny_runs)
+    request = Explorer(run="lookup-12", root=tiny_runs, examples=4, curvature=True, quiet=True)
+    points = curvature_points(run, request).set_index("step")
+    task, model = run.task(), run.model(120).double()
+    losses = example_losses(model, task.evaluation(4), task.scored)
+    slopes = torch.autograd.grad(losses.mean(), list(model.parameters()))
+    norm = float(sum((slope**2).sum() for slope in slopes)) ** 0.5
+    assert points.at[120, "grad_norm"] == pytest.approx(norm, rel=1e-6)
+    other = example_losses(model, task.evaluation(8), task.scored).mean()
+    assert other.item() != pytest.approx(losses.mean().item(), rel=1e-3)
 
 
 def test_small_groups_name_their_positions(tiny_runs):

@@ -261,6 +261,12 @@ def test_what_is_refused(tmp_path, reference):
     plant(tmp_path, "brief", 16, THROUGH[:2])
     plant(tmp_path, "fresh", "inf", THROUGH)
     plant_log(tmp_path, "lookup", RunConfig(MarginalsConfig()), [])
+    for steps in (500, 900):
+        training = replace(MARKOV_TRAINING, lr_schedule="cosine", steps=steps)
+        config = RunConfig(replace(TASK, k=steps), MARKOV_MODEL, training)
+        plant_log(tmp_path, f"falling-{steps}", config, [])
+    refused(r"falling-900 has training.scheduled_steps 900, but falling-500 has 500",
+            "falling-500", "falling-900")  # fmt: skip
     refused(r"--runs names 1 runs; kinetics needs at least 2, of different k", "a")
     refused(r"names a twice", "a", "a")
     refused(r"2 runs with lr_factor unscaled all have k=4; .* at least 2: .*--k", "a", "again")

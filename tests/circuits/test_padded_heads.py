@@ -7,6 +7,7 @@ from circuits.activation_patching import patch_effects
 from circuits.errors import InputError
 from circuits.head_ablation import head_effects, lone_head_effects, pair_effects
 from circuits.padded_heads import stretches
+from circuits.provenance import tensor_sha256
 from tests.circuits.models import ARCHITECTURES, random_tokens, tiny_model
 from tests.circuits.test_padding import padded
 
@@ -160,6 +161,47 @@ def test_groups_of_positions_have_names():
     torch.testing.assert_close(patched.per_example[0], kl[0] - kl[1])
 
 
+@pytest.mark.parametrize("ablation", ["mean", "resample", "patch"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_logit_diff_has_the_contrast_that_it_has_without_padding(side, ablation):
+    """Under resample the partner is no wrong answer: the likeliest wrong token stays it."""
+    model, pad = tiny_model(scale=0.4), torch.zeros(6, 2, dtype=torch.long)
+    clean, corrupt = random_tokens(6, 6), random_tokens(6, 6, seed=9)
+    shift = 2 if side == "left" else 0
+
+    def longer(x):
+        return torch.cat([pad, x] if side == "left" else [x, pad], 1)
+
+    pair = (corrupt, longer(corrupt)) if ablation == "patch" else (None, None)
+    plain = head_effects(model, clean, "logit_diff", ablation, pair[0], scored=(2, 4))
+    given = {"scored": (2 + shift, 4 + shift), "attention_mask": longer(torch.ones_like(clean))}
+    found = head_effects(model, longer(clean), "logit_diff", ablation, pair[1], **given)
+    torch.testing.assert_close(found.per_example, plain.per_example)
+    assert plain.per_example.abs().max() > 1e-2
+
+
+def test_rows_that_equal_their_replacement_have_no_effect():
+    model, (clean, mask) = tiny_model(), padded("right")
+    corrupt, twins = padded("right", seed=2)[0], clean.clone()
+    corrupt[[0, 3]], twins[3] = clean[[0, 3]], clean[0]
+    patched = head_effects(model, clean, "kl", "patch", corrupt, attention_mask=mask).per_example
+    drawn = head_effects(model, twins, "kl", "resample", attention_mask=mask).per_example
+    for found in (patched, drawn):
+        assert found[:, [0, 3]].abs().max() < 1e-9
+        assert found[:, [1, 2]].abs().max() > 1e-3
+
+
+def test_provenance_describes_the_whole_batch():
+    model, (clean, mask) = tiny_model(), padded("left")
+    facts = head_effects(
+        model, clean, "kl", "resample", scored=(4,), attention_mask=mask
+    ).provenance
+    assert facts["batch_sha256"] == tensor_sha256([clean])
+    assert facts["batch_shape"] == [4, 6]
+    assert facts["scored"] == [4]
+    assert facts["corrupt"] is None
+
+
 CLEAN, MASK = padded("left")
 
 
@@ -173,6 +215,7 @@ CLEAN, MASK = padded("left")
         ({"reference": CLEAN, "ablation": "mean"}, "reference= and attention_mask= do not go"),
         ({"ablation": "noise"}, "ablation='noise' is unknown"),
         ({"ablation": "patch"}, "needs corrupt="),
+        ({"ablation": "mean", "corrupt": CLEAN + 1}, "corrupt= is not used by ablation='mean'"),
         ({"positions": {"far": (9,)}}, r"positions\['far'\]"),
         ({"positions": (9,)}, "position 9 is out of range"),
     ],

@@ -242,13 +242,17 @@ def test_top_circuit_takes_the_largest_effects():
     [
         ({"budget": -1.0}, "budget=-1.0 must be 0 or more"),
         ({"budget": float("nan")}, "budget=nan must be 0 or more"),
-        ({"budget": "a"}, "budget='a' must be 0 or more"),
+        ({"budget": True}, "budget=True must be 0 or more"),
         ({"rounds": 0}, "rounds=0 must be at least 1"),
         ({"rounds": 1.5}, "rounds=1.5"),
         ({"rounds": 2, "order": "exact"}, "rounds is of order='rounds'"),
         ({"order": "fast"}, "order='fast' is not known: use 'rounds', or 'exact'"),
         ({"start": Circuit.of(Graph(1, 1))}, "start belongs to a model of another shape"),
         ({"start": Circuit.of(Graph(2, 2), [])}, "start has an excess of .* beyond the budget"),
+        (
+            {"start": Circuit.of(Graph(2, 2)), "granularity": "layer"},
+            "granularity='layer' is not that of start=, 'head': leave it out",
+        ),
         ({"metric": "k"}, "metric='k' is not known"),
     ],
 )

@@ -430,6 +430,27 @@ def test_panels_without_data_say_why(visit, tmp_path):
     assert one.page.locator("#heads").is_visible()
 
 
+def test_what_was_never_born_or_has_died_says_so(visit, tmp_path):
+    run = made_up_run(n_layers=2, n_heads=2, n_steps=4)
+    setting, edge = run.settings[0], run.settings[0].edges["edge"].iloc[0]
+    births = setting.births.astype({"born": "Int64", "died": "Int64"}).set_index("component")
+    births.loc[["L0H1", edge], ["born", "died"]] = pd.NA
+    births.loc["L1H0", ["born", "died"]] = [run.steps[1], run.steps[3]]
+    setting = dataclasses.replace(setting, births=births.reset_index(), circuits={})
+    run = dataclasses.replace(run, settings=(setting,))
+    path = tmp_path / "births.html"
+    path.write_text(explorer_page(ExplorerData((run,), "c")), encoding="utf-8")
+    one = visit(path, "#node=L0H1")
+    one.draw_all()
+    side = one.page.locator("#side")
+    assert "; never wholly outside its noise band." in side.inner_text()
+    one.at("#node=L1H0")
+    assert f"; born at step {run.steps[1]}, gone at {run.steps[3]}." in side.inner_text()
+    n_born = births[births["kind"] == "edge"]["born"].notna().sum()
+    note = one.page.locator("#edges .note").inner_text()
+    assert f"{n_born} of {setting.edges['edge'].nunique()} edges leave their noise band" in note
+
+
 def test_a_merged_layer_of_one_head_shows_that_head(visit, tmp_path):
     run = made_up_run(n_layers=2, n_heads=1, n_steps=4)
     (setting,) = run.settings[:1]
