@@ -242,9 +242,8 @@ def test_top_circuit_takes_the_largest_effects():
     [
         ({"budget": -1.0}, "budget=-1.0 must be 0 or more"),
         ({"budget": float("nan")}, "budget=nan must be 0 or more"),
-        ({"budget": True}, "budget=True must be 0 or more"),
         ({"rounds": 0}, "rounds=0 must be at least 1"),
-        ({"rounds": 1.5}, "rounds=1.5"),
+        ({"rounds": True}, "rounds=True"),
         ({"rounds": 2, "order": "exact"}, "rounds is of order='rounds'"),
         ({"order": "fast"}, "order='fast' is not known: use 'rounds', or 'exact'"),
         ({"start": Circuit.of(Graph(1, 1))}, "start belongs to a model of another shape"),
