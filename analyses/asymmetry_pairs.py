@@ -93,7 +93,7 @@ def _check_partner(run: Run, role: Role, other: Role, others: Sequence[Run]) -> 
 def shared_settings(run: Run) -> dict[str, object]:
     """Gives all settings in which a forward and a reverse run have to agree, by name."""
     body = to_json(run.config)
-    shared = {
+    shared: dict[str, object] = {
         name: value
         for section, free in _FREE.items()
         for name, value in body[section].items()

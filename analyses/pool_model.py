@@ -17,10 +17,12 @@ from analyses.time_figure import line_colour
 from analyses.workers import in_processes
 from circuits.errors import InputError
 from circuits.figures.theme import LIGHT, Theme, themed
+from mechinterp.config import MarkovChainsConfig
 from mechinterp.minimal_models.encode_pool_decode import EncodePoolDecode
 from mechinterp.minimal_models.figures import capacity_figure
 from mechinterp.minimal_models.pool_capacity import GENERALISES, MEMORISED, capacity
 from mechinterp.minimal_models.pool_training import PoolTraining
+from mechinterp.tasks.markov_chains import MarkovChains
 
 NORMAL = 1.959964
 
@@ -58,6 +60,10 @@ def _check(request: PoolModel) -> None:
     for name in ("ks", "d_tasks", "d_hiddens", "seeds"):
         if not getattr(request, name):
             raise InputError(f"{name} is empty; give at least one value: --{name} ...")
+        if len(set(getattr(request, name))) < len(getattr(request, name)):
+            raise InputError(f"{name} names a value twice; a model counts once")
+    for k in request.ks:
+        MarkovChains(MarkovChainsConfig(request.n_states, k, request.length))
     if all(k == "inf" for k in request.ks):
         raise InputError("ks is inf alone; capacity needs finite K, for example --ks 4 8 16 inf")
     if request.jobs < 1:

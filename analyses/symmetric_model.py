@@ -1,5 +1,6 @@
 """The symmetric model: two scalars, their weak biases, and the cliff into 2-Gen."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,10 @@ def _check(request: SymmetricModel) -> None:
             f"lengths is {request.lengths}; a law needs at least {MIN_LENGTHS} different ones, of "
             "4 and more"
         )
-    if request.steps < 2 or request.states_per_rate <= 0 or min(request.grid) < 2:
+    if not 0 < request.dirichlet < math.inf:
+        raise InputError(f"dirichlet is {request.dirichlet:g}; it has to be a number above 0")
+    usable = 0 < request.states_per_rate < math.inf
+    if request.steps < 2 or not usable or min(request.grid) < 2:
         raise InputError(
             f"steps is {request.steps}, states_per_rate {request.states_per_rate:g} and grid "
             f"{request.grid}; they have to be at least 2, above 0, and at least 2 by 2"

@@ -10,7 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.errors import InputError
-from circuits.heads import check_tokens, head_name, head_names, parse_head, parse_positions
+from circuits.heads import (
+    check_batch,
+    check_tokens,
+    head_name,
+    parse_heads,
+    parse_positions,
+)
 from circuits.intervals import mean_interval
 from circuits.provenance import provenance
 from circuits.restart import record
@@ -61,13 +67,14 @@ def attention_patterns(
         InputError: for an unknown head, a position out of range, or a batch that the model cannot
             read.
     """
+    check_batch("tokens", tokens)
     n_pos = tokens.shape[1]
     check_tokens(model, tokens, "tokens", n_pos)
     if groups is not None and not groups:
         raise InputError("groups is empty; name at least one group of positions, or give None")
     named = groups if groups is not None else {str(place): (place,) for place in range(n_pos)}
     places = {name: list(parse_positions(group, n_pos)) for name, group in named.items()}
-    chosen = [parse_head(model, name) for name in (head_names(model) if heads is None else heads)]
+    chosen = parse_heads(model, heads)
     with undisturbed(model):
         patterns = record(model, tokens, (0,), ("pattern",))["pattern"]
     table, entropies, mean = [], [], {}

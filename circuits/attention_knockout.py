@@ -16,8 +16,8 @@ from circuits.heads import (
     check_batch,
     check_tokens,
     head_name,
-    head_names,
     parse_head,
+    parse_heads,
     parse_positions,
 )
 from circuits.intervals import mean_interval
@@ -87,10 +87,8 @@ def knockout_effects(
     Raises:
         InputError: as `head_effects`; also if no link exists, or a query would have no key left.
     """
-    chosen = [parse_head(model, name) for name in (head_names(model) if heads is None else heads)]
+    chosen = parse_heads(model, heads)
     check_batch("clean", clean)
-    if not chosen:
-        raise InputError("heads is empty; give at least one head, or None for all of them")
     read = scored_positions(metric, scored, clean.shape[1])
     used = max(read) + 1 if model.cfg.attention_dir == "causal" else clean.shape[1]
     check_tokens(model, clean, "clean", used)

@@ -157,6 +157,7 @@ def branched_pass(
         InputError: tokens that the model cannot read, an ablation without its batch, or one whose
             batch is too short; a model whose own log-probabilities are others.
     """
+    _check_shapes(model, stems, branches)
     n, branch, scored = branches.shape
     read = branches[..., :-1].flatten(1)
     tokens, stem = torch.cat([stems, read], dim=1), stems.shape[1]
@@ -179,6 +180,17 @@ def branched_pass(
     made = BranchedPass(weights, resid, positions, seen, placement, branches, stem, swaps)
     _check_own(model, made, stems)
     return made
+
+
+def _check_shapes(model: Any, stems: Any, branches: Any) -> None:
+    check_tokens(model, "stems", stems)
+    shape = tuple(branches.shape)
+    if len(shape) != 3 or shape[0] != len(stems) or 0 in shape:
+        raise InputError(
+            f"branches has shape {shape}: give {len(stems)} rows, one a beginning, 'batch branch "
+            "scored'"
+        )
+    check_tokens(model, "branches", branches.flatten(1))  # The last token too, which is scored.
 
 
 def _check_own(model: Any, made: BranchedPass, stems: Int[Tensor, "batch stem"]) -> None:
@@ -209,6 +221,7 @@ def _swaps(
     """What ablated heads carry, layer by layer."""
     check_head_ablation(ablation)
     if ablation == "zero":
+        replacement_batch(ablation, torch.zeros(0, 0, dtype=torch.long), reference, corrupt)
         cfg = model.cfg
         return (torch.zeros(1, 1, cfg.n_heads, cfg.d_head, device=model.W_E.device),) * cfg.n_layers
     name = "corrupt" if ablation == "patch" else "reference"
@@ -218,7 +231,7 @@ def _swaps(
         raise InputError(
             f"{name} {has}: ablation={ablation!r} needs sequences of {length} positions or more"
         )
-    like = torch.zeros(n, source.shape[1], dtype=torch.long, device=source.device)
+    like = torch.full((n, source.shape[1]), -1, device=source.device)  # Stands for no tokens.
     replacement_batch(ablation, like, reference, corrupt)
     with undisturbed(model):
         z = record(model, source, (0,), ("z",))["z"]

@@ -20,6 +20,7 @@ from circuits.heads import (
     head_name,
     head_names,
     parse_head_sets,
+    parse_heads,
     parse_positions,
     set_name,
 )
@@ -155,9 +156,7 @@ def head_effects(
     return HeadEffects(table, per_group.flatten(0, 1), study.base, facts)
 
 
-def _places(
-    positions: Sequence[int] | Mapping[str, Sequence[int]] | None, n_pos: int
-) -> tuple[list[str] | None, list[tuple[int, ...] | None]]:
+def _places(positions: Any, n_pos: int) -> tuple[list[str] | None, list[tuple[int, ...] | None]]:
     """Names of groups of positions, if they have any, and each group; None for everywhere."""
     if isinstance(positions, Mapping):
         groups = source_positions(positions, n_pos) or {}
@@ -211,7 +210,7 @@ def pair_effects(
         InputError: as `head_effects`; also for fewer than two heads.
     """
     _refuse_groups(options)
-    singles_of = head_names(model) if heads is None else list(heads)
+    singles_of = [head_name(head) for head in parse_heads(model, heads)]
     if len(singles_of) < 2:
         raise InputError(f"heads names {len(singles_of)} head; a pair needs at least two")
     members = [entry[0] for entry in parse_head_sets(model, singles_of)]

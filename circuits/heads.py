@@ -1,6 +1,6 @@
 """Heads and positions by name: what a caller wrote, turned into numbers or into one clear error."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -53,9 +53,7 @@ def parse_head(model: Any, name: str) -> Head:
     return divmod(names.index(name), model.cfg.n_heads)
 
 
-def parse_head_sets(
-    model: Any, heads: Iterable[str | Iterable[str]] | None
-) -> list[tuple[Head, ...]]:
+def parse_head_sets(model: Any, heads: Any) -> list[tuple[Head, ...]]:
     """Reads a list of heads and sets of heads; None stands for every head alone.
 
     Returns:
@@ -82,12 +80,26 @@ def parse_head_sets(
     return sets
 
 
+def parse_heads(model: Any, heads: Any) -> list[Head]:
+    """Reads a list of heads, each by itself; None stands for every head.
+
+    Raises:
+        InputError: for an unknown head, no head at all, or something else than a list.
+    """
+    if heads is not None and (isinstance(heads, str) or not isinstance(heads, Iterable)):
+        raise InputError(f"heads={heads!r} is {type(heads).__name__}; give a list of head names")
+    chosen = [parse_head(model, name) for name in (head_names(model) if heads is None else heads)]
+    if not chosen:
+        raise InputError("heads is empty; give at least one head, or None for all of them")
+    return chosen
+
+
 def set_name(heads: Iterable[Head]) -> str:
     """Gives `L0H1+L1H2` for a set of heads."""
     return "+".join(head_name(head) for head in heads)
 
 
-def parse_positions(positions: Sequence[int] | None, n_pos: int) -> tuple[int, ...]:
+def parse_positions(positions: Any, n_pos: int) -> tuple[int, ...]:
     """Reads a list of positions, negative ones counted from the end; None stands for all.
 
     Args:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.errors import InputError
-from circuits.heads import check_tokens, head_names, parse_head
+from circuits.heads import check_batch, check_tokens, head_names, parse_head
 from circuits.intervals import mean_interval
 from circuits.matching import attention_scores, query_positions, uniform_pattern
 from circuits.model_weights import read_weights
@@ -109,6 +109,7 @@ def induction_scores(
     Raises:
         InputError: bad tokens or positions; no token that occurs twice.
     """
+    check_batch("tokens", tokens)
     check_tokens(model, tokens, "tokens", tokens.shape[1])
     n_pos = tokens.shape[1]
     chosen = query_positions(queries, n_pos)

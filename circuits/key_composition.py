@@ -11,7 +11,7 @@ from circuits.ablation import Ablation, check_ablation, partners, replacement
 from circuits.checked_run import check_length, check_tokens, checked_streams, embed_batch
 from circuits.errors import InputError, whole_number
 from circuits.graph import Graph, Node
-from circuits.heads import Head, head_name, head_names, parse_head
+from circuits.heads import Head, head_name, head_names, parse_head, parse_heads
 from circuits.intervals import mean_interval
 from circuits.matching import matching_score, query_positions
 from circuits.metrics import Metric, resolve_metric, scored_positions
@@ -116,7 +116,7 @@ def _later(model: Any, source: str, origin: Head, heads: Sequence[str] | None) -
         chosen = [head for name in head_names(model) if (head := parse_head(model, name))]
         chosen = [head for head in chosen if head[0] > origin[0]]
     else:
-        chosen = [parse_head(model, name) for name in heads]
+        chosen = parse_heads(model, heads)
     if not chosen:
         raise InputError(
             f"no head lies in a layer after {source}: nothing reads its output as keys"

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.errors import InputError
-from circuits.heads import check_tokens
+from circuits.heads import check_batch, check_tokens
 from circuits.intervals import mean_interval
 from circuits.metrics import scored_positions
 from circuits.provenance import provenance
@@ -65,7 +65,8 @@ def logit_lens(
         InputError: for a batch that the model cannot read, a position out of range, or targets
             of another shape or outside the vocabulary.
     """
-    read = scored_positions("loss" if targets is None else "kl", _plain(scored), tokens.shape[1])
+    check_batch("tokens", tokens)
+    read = scored_positions("loss" if targets is None else "kl", scored, tokens.shape[1])
     used = max(read) + 1 if model.cfg.attention_dir == "causal" else tokens.shape[1]
     check_tokens(model, tokens, "tokens", used)
     wanted = answer_tokens(model, tokens, targets, read, "targets")
@@ -125,7 +126,3 @@ def _reading(
         "entropy": -(log_p.exp() * log_p).nan_to_num().sum(-1).mean(-1),
         "loss": loss.mean(-1),
     }
-
-
-def _plain(scored: Sequence[int] | None) -> tuple[int, ...] | None:
-    return scored

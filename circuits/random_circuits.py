@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from circuits.errors import InputError
+from circuits.errors import InputError, whole_number
 from circuits.graph import Circuit, Edge
 
 
@@ -26,7 +26,7 @@ def random_circuits(
     Raises:
         InputError: a negative number of circuits.
     """
-    if n < 0:
+    if whole_number("n_random", n) < 0:
         raise InputError(f"n={n} random circuits cannot be drawn: give 0 or more")
     generator = torch.Generator().manual_seed(seed)
     groups: dict[object, list[Edge]] = {}

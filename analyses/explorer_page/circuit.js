@@ -64,8 +64,7 @@ function settingChoices(choices) {
 
 function chooseSetting(place) {
   const next = run().settings[place];
-  const node = Object.hasOwn(next.layout.places, state.node) ? state.node : null;
-  change({ setting: place, node, edge: next.edges.place.has(state.edge) ? state.edge : null });
+  change({ setting: place, node: nodeOf(next, state.node), edge: next.edges.place.has(state.edge) ? state.edge : null });
 }
 
 const TURNS = 1000; // of the threshold slider; its scale is steep, as most effects are small

@@ -28,12 +28,10 @@ function startHeatmap(kind, selects) {
     () => panel.drawn && plot);
 }
 
-// With the heads of a layer merged, the node of a head is its layer's attention.
 function chooseShown(part) {
-  const { places } = setting().layout;
-  if (!part.node || Object.hasOwn(places, part.node)) return change(part);
-  const merged = part.node.replace(/^L(\d+)H\d+$/, "A$1");
-  return Object.hasOwn(places, merged) ? change({ node: merged }) : undefined;
+  if (!part.node) return change(part);
+  const node = nodeOf(setting(), part.node);
+  return node ? change({ node }) : undefined;
 }
 
 function headsFigure() {

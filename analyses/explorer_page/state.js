@@ -59,11 +59,17 @@ function readView() {
   const view = run().settings.findIndex((one) => settingName(one) === asked.get("view"));
   found.setting = Math.max(view, 0);
   const chosen = run().settings[found.setting];
-  if (Object.hasOwn(chosen.layout.places, asked.get("node"))) found.node = asked.get("node");
+  found.node = nodeOf(chosen, asked.get("node"));
   if (chosen.edges.place.has(asked.get("edge"))) found.edge = asked.get("edge");
   const threshold = Number(asked.get("threshold"));
   if (threshold > 0) found.threshold = threshold;
   return found;
+}
+
+// With the heads of a layer merged, the node of a head is its layer's attention.
+function nodeOf(one, name) {
+  const merged = name?.replace(/^L(\d+)H\d+$/, "A$1");
+  return [name, merged].find((known) => Object.hasOwn(one.layout.places, known)) ?? null;
 }
 
 function rememberView() {

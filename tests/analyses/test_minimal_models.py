@@ -180,6 +180,13 @@ def test_what_is_refused():
     symmetric(r"steps is 1, states_per_rate 20 and grid \(15, 21\)", steps=1)
     pool(r"ks is empty; give at least one value: --ks", ks=())
     pool(r"ks is inf alone; capacity needs finite K", ks=("inf",))
+    for rate in (float("nan"), float("inf")):
+        symmetric(rf"states_per_rate {rate} .* above 0", states_per_rate=rate)
+        symmetric(rf"dirichlet is {rate}; it has to be a number above 0", dirichlet=rate)
+    symmetric(r"dirichlet is 0; it has to be a number above 0", dirichlet=0.0)
+    pool(r"\bk\b.* 0", ks=(0, 4))
+    pool(r"length.* 1", length=1)
+    pool(r"seeds names a value twice; a model counts once", seeds=(0, 0))
     pool(r"jobs is 0", jobs=0)
     pool(r"d_task is 0; .*at least 1", d_tasks=(0,))
     pool(r"examples is 1", examples=1)

@@ -1,5 +1,7 @@
 """Continuations side by side against one sequence each, for every kind of model."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -106,3 +108,18 @@ def test_a_hooked_model_is_refused():
         pytest.raises(InputError, match=r"other log-probabilities than the model itself"),
     ):
         branched_pass(model, STEMS, CONTINUED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"branches": torch.full((2, 3, 2), 99)}, "branches holds token id 99"),
+        ({"branches": torch.zeros(3, 3, 2, dtype=torch.long)}, r"branches has shape \(3, 3, 2\)"),
+        ({"branches": torch.zeros(2, 3, 0, dtype=torch.long)}, r"branches has shape \(2, 3, 0\)"),
+        ({"reference": random_tokens(2, 4)}, "reference= is not used by ablation='zero'"),
+    ],
+)
+def test_bad_branches_get_one_line(changes, words):
+    given = {"stems": random_tokens(2, 3), "branches": torch.zeros(2, 3, 2, dtype=torch.long)}
+    with pytest.raises(InputError, match=words):
+        inspect.unwrap(branched_pass)(tiny_model(), **(given | changes))

@@ -1,5 +1,6 @@
 """Head ablation against a plain loop of hooks, hand-set models, and what may go wrong."""
 
+import inspect
 import itertools
 from functools import partial
 
@@ -449,3 +450,25 @@ def test_blocks_of_an_unknown_form_are_refused_not_misread():
     )
     with pytest.raises(InputError, match="'Olmo2ForCausalLM'"):
         head_effects(model, CLEAN, "kl", scored=SCORED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": None}, "model=NoneType has no cfg"),
+        ({"clean": [[1, 2]]}, "clean is list; give a tensor"),
+        ({"clean": CLEAN[0]}, r"clean has shape \(8,\)"),
+        ({"clean": CLEAN.to(torch.uint8)}, "dtype torch.uint8"),
+        ({"corrupt": [[1]], "ablation": "patch"}, "corrupt is list"),
+        ({"heads": 5}, "heads=5 is int"),
+        ({"heads": [5]}, "heads holds 5"),
+        ({"positions": [1.5]}, "an entry of positions=1.5 is float"),
+        ({"positions": "abc"}, "positions='abc' is str"),
+        ({"positions": 5}, "positions=5 is int"),
+        ({"seed": "a"}, "seed='a' is str"),
+    ],
+)
+def test_another_type_gets_one_line_too(model, changes, words):
+    with pytest.raises(InputError, match=words) as error:
+        inspect.unwrap(head_effects)(**({"model": model, "clean": CLEAN, "metric": "kl"} | changes))
+    assert "\n" not in str(error.value)

@@ -18,7 +18,7 @@ from circuits.weight_circuits import (
     qk_map,
 )
 from tests.circuits.known_circuits import bigram_head, induction_head
-from tests.circuits.models import tiny_model
+from tests.circuits.models import random_tokens, tiny_model
 
 
 def rows(scores):
@@ -281,3 +281,15 @@ def test_bad_input_is_refused_in_one_line():
         k_composition(model, tokens, "L1H0", scored=(6,))
     with pytest.raises(InputError, match=r"score='matching' is not known; choose one of previous"):
         induction_scores(model, tokens).best("matching")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"corrupt": random_tokens(6, 7, seed=5)}, "corrupt is given but ablation='mean' does not"),
+        ({"corrupt": random_tokens(6, 8), "ablation": "patch"}, r"corrupt has shape \(6, 8\)"),
+    ],
+)
+def test_a_corrupt_batch_without_use_is_refused(options, words):
+    with pytest.raises(InputError, match=words):
+        k_composition(tiny_model(), random_tokens(6, 7), "L0H0", **options)

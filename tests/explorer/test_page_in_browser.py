@@ -465,3 +465,5 @@ def test_a_merged_layer_of_one_head_shows_that_head(visit, tmp_path):
     head = at_step(setting, 8000, "heads").loc["L1H0", "effect"]
     assert number(page.locator("#node-effect").inner_text()) == pytest.approx(head, rel=1e-3)
     assert page.locator("#side h3", has_text="Attention at step 8000").count() == 1
+    by_head = visit(path, "#step=8000&node=L1H0").page
+    assert by_head.locator("#selected").inner_text() == "A1"

@@ -60,6 +60,7 @@ def test_the_terminal_shows_the_numbers_of_the_json(traced, tiny_runs, tmp_path,
         name = row.get("edge") or row["head"]
         assert any(name in line and f"{row['effect']:+.3f}" in line for line in out.splitlines())
     assert f"wrote {page}" in out
+    assert "of the whole model on 16 examples" in out
 
 
 @pytest.mark.parametrize("ablation", ["mean", "resample", "patch"])
