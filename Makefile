@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(shell command -v uv >/dev/null 2>&1 && test -n "$$USE_UV" && echo "uv pip install --python $(BIN)/python" || echo "$(BIN)/python -m pip install --quiet")
 
-.PHONY: setup trace explore test check bench docs peers format clean
+.PHONY: setup trace explore test browser check bench docs peers format clean
 
 setup: .venv/installed
 
@@ -17,6 +17,7 @@ trace: setup
 
 # The page lies in traces/; the first time takes some minutes, then everything is in the cache.
 explore: setup
+	mkdir -p traces
 	$(BIN)/python -m analyses explorer --out traces/explorer.html
 	$(BIN)/python -m webbrowser "file://$(CURDIR)/traces/explorer.html" || true
 
