@@ -6,10 +6,13 @@ import subprocess
 import sys
 
 import pytest
+import torch
+from scipy.stats import spearmanr
 
-from circuits import Graph
+from circuits import Graph, edge_gradients
 from mechinterp.runs import Run
 from mechinterp.trace import main
+from mechinterp.tracing import PAIR_SEED
 
 
 def _main(folder, *argv):
@@ -33,12 +36,38 @@ def test_the_json_holds_every_head_and_edge_and_what_decided_them(traced, tiny_r
     assert set(body["circuit"]["edges"]) <= {edge.name for edge in graph.edges}
     assert body["reference_lines"]["ln_k"] == pytest.approx(math.log(3))
     asked = {"ablation": "zero", "granularity": "head", "examples": 16, "device": "cpu"}
-    assert body["options"] == asked | {"mechanism": None}
+    assert body["options"] == asked | {"gradients": False, "mechanism": None}
+    assert body["gradients"] == {}
     assert body["mechanisms"]["selector"]["tables"]["selector"][0]["head"] == "L0H0"
     for part in ("heads", "edges"):
         assert {"torch", "transformer_lens", "dtype", "batch_sha256", "weight_processing"} <= set(
             body["provenance"][part]
         )
+
+
+def test_gradient_methods_are_compared_with_the_edges_that_were_cut(
+    traced, tiny_runs, tmp_path, capsys
+):
+    body, _ = traced
+    files = ["--json", str(tmp_path / "t.json"), "--html", str(tmp_path / "t.html")]
+    asked = ["--run", "lookup", "--ckpt", "step_40", "--gradients", *files]
+    assert _main(tiny_runs, *asked) == 0
+    found = json.loads((tmp_path / "t.json").read_text())["gradients"]
+    run = Run.open("lookup", tiny_runs)
+    task = run.task()
+    clean = task.pairs(16, torch.Generator().manual_seed(PAIR_SEED)).clean
+    estimated = edge_gradients(
+        run.model(40), clean, "loss", method="eap", ablation="zero", scored=task.scored
+    )
+    cut = [abs(row["effect"]) for row in body["edges"]]
+    by_hand = spearmanr(cut, estimated.table["effect"].abs()).statistic
+    rows = {
+        method: {row["measure"]: row["value"] for row in rows} for method, rows in found.items()
+    }
+    assert set(rows) == {"eap", "eap-ig-inputs", "eap-ig-activations"}
+    assert rows["eap"]["rank correlation"] == pytest.approx(by_hand)
+    assert rows["eap-ig-inputs"]["rank correlation"] != pytest.approx(by_hand)
+    assert f"{by_hand:.2f}" in capsys.readouterr().out
 
 
 def test_the_page_opens_without_a_network(traced):
