@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from analyses.cache import keep, look_up
 from analyses.workers import in_processes
 from circuits.errors import InputError
+from circuits.side_by_side import one_thread
 from mechinterp.config import to_json
 from mechinterp.runs import Run
 from mechinterp.runs.metrics_log import METRICS
@@ -112,17 +112,6 @@ class _Measured:
 def _opened(path: Path) -> Run:
     """Opens a run once in each process, so that its task is made once."""
     return Run.open(path)
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Computes with one thread, so that the last bits are the same in every process."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @contextlib.contextmanager

@@ -19,9 +19,9 @@ from circuits.errors import InputError
 from circuits.figures.curves import onset_figure
 from circuits.intervals import mean_interval
 from circuits.onset import onsets
-from circuits.selector_head import selector_evidence
 from circuits.selector_signals import SIGNALS
 from circuits.selector_verdict import RANKED_BY
+from mechinterp.findings.selector import task_selector
 from mechinterp.runs import Run
 
 PAIR_SEED = 1
@@ -69,15 +69,7 @@ class SelectorMeasure:
         """Measures one model."""
         task = self.task
         pairs = task.pairs(self.examples, torch.Generator().manual_seed(PAIR_SEED))
-        found = selector_evidence(
-            model,
-            pairs.clean,
-            pairs.corrupt,
-            selector=task.positions["z"],
-            decide=task.positions["decide"],
-            answer=task.scored,
-            scored=task.scored,
-        )
+        found = task_selector(model, task, pairs)
         rows: list[tuple[Any, ...]] = [
             (row["head"], signal, row[signal], row[f"{signal}_low"], row[f"{signal}_high"])
             for row in found.table.to_dict("records")

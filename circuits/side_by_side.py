@@ -29,7 +29,7 @@ def side_by_side(work: Callable[[Piece], None], pieces: Iterable[Piece], workers
         for piece in pieces:
             work(piece)
         return
-    with _one_torch_thread(), ThreadPoolExecutor(workers) as pool:
+    with one_thread(), ThreadPoolExecutor(workers) as pool:
         waiting: set[Future[None]] = set()
         try:
             for piece in pieces:
@@ -57,7 +57,8 @@ def _raise_first_error(waiting: set[Future[None]]) -> set[Future[None]]:
 
 
 @contextmanager
-def _one_torch_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
+    """Lets torch use one thread: the last bits of a result depend on how many there are."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -7,11 +7,24 @@ import pandas as pd
 
 from circuits.errors import InputError
 from circuits.figures.mechanisms import score_figure
-from circuits.selector_head import selector_evidence
+from circuits.selector_head import SelectorEvidence, selector_evidence
 from circuits.selector_signals import SIGNALS
 from circuits.selector_verdict import SelectorVerdict
 from mechinterp.findings.finding import Finding
 from mechinterp.tasks import Marginals, Pairs
+
+
+def task_selector(model: Any, task: Marginals, pairs: Pairs) -> SelectorEvidence:
+    """Gathers the evidence of `selector_evidence` at the task's own positions."""
+    return selector_evidence(
+        model,
+        pairs.clean,
+        pairs.corrupt,
+        selector=task.positions["z"],
+        decide=task.positions["decide"],
+        answer=task.scored,
+        scored=task.scored,
+    )
 
 
 def selector_finding(model: Any, task: Marginals, pairs: Pairs) -> Finding:
@@ -28,15 +41,7 @@ def selector_finding(model: Any, task: Marginals, pairs: Pairs) -> Finding:
             f"variant {task.config.variant!r} has no selector that decides the answer; "
             "the selector test needs a bz_to_a run"
         )
-    found = selector_evidence(
-        model,
-        pairs.clean,
-        pairs.corrupt,
-        selector=task.positions["z"],
-        decide=task.positions["decide"],
-        answer=task.scored,
-        scored=task.scored,
-    )
+    found = task_selector(model, task, pairs)
     verdict = found.verdict
     lines = [f"Selector head: {verdict.head or 'none can be named'} ({verdict.reason})"]
     if verdict.runner_up is not None:
