@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from analyses.cache import keep, look_up
-from analyses.workers import in_processes
+from mechinterp.workers import in_processes
 from circuits.errors import InputError
 from circuits.side_by_side import one_thread
 from mechinterp.config import to_json

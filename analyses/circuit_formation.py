@@ -21,7 +21,7 @@ from analyses.formation_tables import bands, measured_tables, series_of
 from analyses.gradient_trust import trust
 from analyses.lifetimes import births
 from analyses.loss_events import leads, loss_events
-from analyses.workers import n_cores
+from mechinterp.workers import n_cores
 from circuits.edge_attribution import METHODS, Method
 from circuits.errors import InputError, near_matches
 from circuits.graph import GRANULARITIES, Granularity

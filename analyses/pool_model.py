@@ -14,7 +14,7 @@ from analyses.checkpoints import check_examples, progress, versions
 from analyses.pool_cells import Cell, PoolGrid, train_cell
 from analyses.rows import Row, records
 from analyses.time_figure import line_colour
-from analyses.workers import in_processes
+from mechinterp.workers import in_processes
 from circuits.errors import InputError
 from circuits.figures.theme import LIGHT, Theme, themed
 from mechinterp.config import MarkovChainsConfig

@@ -101,6 +101,8 @@ class TrainingConfig:
     weight_decay: float = 0.01
     clip: float | None = None
     """Gradient-norm limit; none by default."""
+    gradient_noise: float = 0.0
+    """Norm of the Gaussian noise added to each gradient, over the norm of that gradient."""
     lr_factor: tuple[str, ...] = ()
     """PATTERN=FACTOR: multiplies the rate of parameters whose name matches the regular expression,
     such as blocks.1.attn.W_[QK], or of single heads, such as L1H0.W_Q; the first match counts."""
@@ -261,6 +263,7 @@ def validate(config: RunConfig) -> None:
         ("beta2", t.beta2, 0.0, 1.0),
         ("weight_decay", t.weight_decay, 0.0, math.inf),
         ("clip", t.clip if t.clip is not None else 1.0, 0.0, math.inf),
+        ("gradient_noise", t.gradient_noise, 0.0, math.inf),
     ):
         if not low <= value < high:
             raise InputError(f"{name} is {value}; it has to be in [{low:g}, {high:g})")

@@ -11,6 +11,7 @@ from transformer_lens import HookedTransformer
 
 from circuits.errors import InputError
 from mechinterp.config import Forward, RunConfig, TrainingConfig, validate
+from mechinterp.gradient_noise import add_noise
 from mechinterp.model import build_model, load_weights, weights_of
 from mechinterp.optimizer import (
     learning_rate,
@@ -20,8 +21,10 @@ from mechinterp.optimizer import (
     set_learning_rate,
 )
 from mechinterp.runs import RunWriter
+from mechinterp.runs.metrics_log import METRICS, read_rows
 from mechinterp.schedule import checkpoint_steps
 from mechinterp.scored_logits import scored_logits, whole_logits
+from mechinterp.stopping import Diverged, Reason, Stopper, StopRule
 from mechinterp.tasks import Task, make_task
 
 Row = dict[str, int | float]
@@ -30,6 +33,8 @@ Row = dict[str, int | float]
 Report = Callable[[int, Row], None]
 """Called with the step and the newest row of metrics."""
 
+
+NO_RULE = StopRule()
 
 FORWARD = {"scored": scored_logits, "whole": whole_logits}
 
@@ -77,8 +82,9 @@ def train(
     command: str = "",
     report: Report | None = None,
     say: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Trains one run from its configuration to its last step.
+    stop: StopRule = NO_RULE,
+) -> Reason:
+    """Trains one run from its configuration to its last step, or until a rule stops it.
 
     The weights are a pure function of the configuration, the machine and the thread count: a run
     that was killed and resumed ends with the same bits as one that was not.
@@ -90,12 +96,17 @@ def train(
         command: recorded in run.json, so that the run can be made again.
         report: told about every row of metrics.
         say: told what somebody who continues a run should know, a line at a time.
+        stop: what ends the run before its last step; the step it ends at is kept.
+
+    Returns:
+        What ended it: "budget" or "converged".
 
     Raises:
-        InputError: the configuration is refused, the run exists or is in use, or the loss is no
-            longer finite.
+        Diverged: the loss is no longer finite, or exploded by the rule.
+        InputError: the configuration is refused, or the run exists or is in use.
     """
     validate(config)
+    stopper = Stopper(stop, config.task)
     task = make_task(config.task)
     if task.n_tokens - 1 > config.model.n_ctx:
         raise InputError(
@@ -113,7 +124,9 @@ def train(
             say(f"there is nothing to resume at {path}: starting from step 0")
         for note in run.notes:
             say(note)
-        _loop(state, task, config, run, report, written=state.step if resumed else -1)
+        for row in read_rows(path / METRICS):
+            stopper.see(row)
+        return _loop(state, task, config, run, report, stopper, state.step if resumed else -1)
 
 
 def _restore(state: _State, run: RunWriter) -> bool:
@@ -136,8 +149,9 @@ def _loop(
     config: RunConfig,
     run: RunWriter,
     report: Report | None,
+    stopper: Stopper,
     written: int,
-) -> None:
+) -> Reason:
     """Trains to the last step; `written` is the step whose row and checkpoint already exist."""
     training = config.training
     kept = set(checkpoint_steps(config.checkpoints, training.steps))
@@ -149,12 +163,13 @@ def _loop(
             if state.step % training.eval_every == 0 or state.step == training.steps:
                 row = _measure(state, task, training)
                 run.log(row)
+                stopper.see(row)
                 if report:
                     report(state.step, row)
-            if state.step in kept:
+            if state.step in kept or stopper.converged:
                 run.save(state.step, weights_of(state.model), state.tensors())
-        if state.step >= training.steps:
-            return
+        if stopper.converged or state.step >= training.steps:
+            return "converged" if stopper.converged else "budget"
         tokens = task.batch(state.step, training.batch, generator)
         _update(state, tokens, scored, training)
 
@@ -169,6 +184,8 @@ def _update(
     loss = scored_loss(state.model, tokens, scored, training.forward)
     state.optimizer.zero_grad(set_to_none=True)
     loss.backward()
+    if training.gradient_noise:
+        add_noise(state.model, training.gradient_noise, training.data_seed, state.step)
     if training.clip is not None:
         torch.nn.utils.clip_grad_norm_(state.model.parameters(), training.clip)
     state.optimizer.step()
@@ -184,7 +201,7 @@ def _measure(state: _State, task: Task, training: TrainingConfig) -> Row:
     if state.loss_count > 0:
         row["train_loss"] = (state.loss_sum / state.loss_count).item()
         if not torch.isfinite(state.loss_sum):
-            raise InputError(
+            raise Diverged(
                 f"training diverged before step {state.step}: the loss is {row['train_loss']}; "
                 "lower --lr or set --clip, and start a new run"
             )

@@ -24,7 +24,7 @@ import torch
 
 from analyses.checkpoints import measure_checkpoints
 from analyses.formation_measure import FormationMeasure
-from analyses.workers import in_processes
+from mechinterp.workers import in_processes
 from mechinterp.config import CheckpointConfig
 from mechinterp.runs import Run
 from mechinterp.runs.writer import RunWriter

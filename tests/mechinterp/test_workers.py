@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from analyses.workers import in_processes, n_cores
+from mechinterp.workers import in_processes, n_cores
 from circuits.errors import InputError
 
 
@@ -59,7 +59,7 @@ def test_a_consumer_that_stops_ends_all_processes():
 SCAN = """
 import sys, time
 from pathlib import Path
-from analyses.workers import in_processes
+from mechinterp.workers import in_processes
 from mechinterp.command import run_command
 from dataclasses import dataclass
 

@@ -51,9 +51,9 @@ def in_processes(
     """
     before = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(jobs, len(items)), context, initializer=_start)
+    pool = ProcessPoolExecutor(min(jobs, len(items)), context, initializer=start_worker)
     try:
-        with _interrupts_held_back():
+        with interrupts_held_back():
             waiting = {pool.submit(work, item): item for item in items}
         for future in as_completed(waiting):
             yield waiting[future], future.result()
@@ -69,7 +69,7 @@ def in_processes(
 
 
 @contextlib.contextmanager
-def _interrupts_held_back() -> Iterator[None]:
+def interrupts_held_back() -> Iterator[None]:
     """Starts processes that Ctrl-C does not reach: this one ends them, without their tracebacks.
 
     A process inherits which signals are held back. The tracker of shared resources lifts that when
@@ -86,7 +86,7 @@ def _interrupts_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-def _start() -> None:
+def start_worker() -> None:
     """Sets up a process before it imports anything heavy."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in _THREADS:
