@@ -15,7 +15,7 @@ from mechinterp.runs.atomic import plain_errors
 from mechinterp.stopping import Stopper
 from mechinterp.sweep.spec import Settings, Spec, with_settings
 
-MOST = 100_000
+MOST = 10_000
 """Runs that a sweep may have; more is a slip in its description."""
 
 _UNFIT = re.compile(r"[^A-Za-z0-9._+=,@-]")

@@ -1,6 +1,7 @@
 """Runs of a sweep on a Ray cluster; their directories lie on storage that every machine sees."""
 
 import contextlib
+import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,8 +50,9 @@ def run_ray(
     joined = ray.is_initialized()
     if not joined:
         try:
+            _refuse_silent(address)
             ray.init(address=address, log_to_driver=False, include_dashboard=False)
-        except ConnectionError as error:
+        except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(
                 f"no Ray cluster at {address}: {reason}; start one with `ray start --head`"
@@ -62,6 +64,18 @@ def run_ray(
     finally:
         if not joined:
             ray.shutdown()
+
+
+def _refuse_silent(address: str | None) -> None:
+    """Finds out at once whether anybody is there; Ray itself would ask for minutes.
+
+    Raises:
+        OSError: nobody is.
+        ValueError: this is no address.
+    """
+    if address is not None and address not in ("auto", "local"):
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def _collect(ray: Any, waiting: dict[Any, Any], report: Report) -> dict[str, str]:
