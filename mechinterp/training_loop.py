@@ -59,7 +59,7 @@ def scored_loss(
 
 
 @dataclass
-class _State:
+class TrainingState:
     """What changes while training: the model, its optimizer, and the loss since the last row."""
 
     model: HookedTransformer
@@ -116,7 +116,7 @@ def train(
     task.evaluation(config.training.eval_examples)  # refuses what the task cannot give
     model = build_model(config.model, task.d_vocab)
     zero = torch.zeros((), dtype=torch.float64)
-    state = _State(model, make_optimizer(model, config.training), 0, zero, zero.clone())
+    state = TrainingState(model, make_optimizer(model, config.training), 0, zero, zero.clone())
     n_params = sum(p.numel() for p in model.parameters())
     with RunWriter.open(path, config, n_params, resume, command) as run:
         resumed = _restore(state, run)
@@ -129,7 +129,7 @@ def train(
         return _loop(state, task, config, run, report, stopper, state.step if resumed else -1)
 
 
-def _restore(state: _State, run: RunWriter) -> bool:
+def _restore(state: TrainingState, run: RunWriter) -> bool:
     """Takes up the newest intact checkpoint, if there is one."""
     point = run.resume_point()
     if point is None:
@@ -144,7 +144,7 @@ def _restore(state: _State, run: RunWriter) -> bool:
 
 
 def _loop(
-    state: _State,
+    state: TrainingState,
     task: Task,
     config: RunConfig,
     run: RunWriter,
@@ -161,7 +161,7 @@ def _loop(
         # A checkpoint is written after its row of metrics, so a resumed run starts past both.
         if state.step != written:
             if state.step % training.eval_every == 0 or state.step == training.steps:
-                row = _measure(state, task, training)
+                row = measured_row(state, task, training)
                 run.log(row)
                 stopper.see(row)
                 if report:
@@ -175,7 +175,7 @@ def _loop(
 
 
 def _update(
-    state: _State,
+    state: TrainingState,
     tokens: Int[Tensor, "batch pos"],
     scored: Int[Tensor, " scored"],
     training: TrainingConfig,
@@ -195,7 +195,7 @@ def _update(
     state.step += 1
 
 
-def _measure(state: _State, task: Task, training: TrainingConfig) -> Row:
+def measured_row(state: TrainingState, task: Task, training: TrainingConfig) -> Row:
     """One row of metrics: the mean training loss since the last row, and the quick diagnostics."""
     row: Row = {"step": state.step}
     if state.loss_count > 0:
