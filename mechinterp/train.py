@@ -4,7 +4,7 @@ import shlex
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -41,6 +41,8 @@ class _Options:
     """Continue an existing run from its newest intact checkpoint."""
     threads: int = 0
     """CPU threads; torch's own choice when 0. The result depends on it in the last bits."""
+    log_to: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Where the metrics go besides metrics.jsonl; each needs the extra of its name."""
     quiet: bool = False
     """Print no progress."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -85,6 +87,7 @@ def act(request: TrainMarginals | TrainMarkovChains) -> None:
         path,
         resume=request.resume,
         threads=request.threads,
+        log_to=request.log_to,
         quiet=request.quiet,
         command=f"{PROG} {shlex.join(sys.argv[1:])}",
     )

@@ -1,8 +1,9 @@
 """Training as somebody watches it: threads, a progress bar, and where the run is."""
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from circuits.errors import InputError
 from mechinterp.config import RunConfig
+from mechinterp.metric_sinks import Sink, make_sink
 from mechinterp.training_loop import Row, train
 
 SHOWN = ("train_loss", "candidate_loss", "z_gap", "loss_new")
@@ -18,20 +20,37 @@ SHOWN = ("train_loss", "candidate_loss", "z_gap", "loss_new")
 
 
 def run_training(
-    config: RunConfig, path: Path, *, resume: bool, threads: int, quiet: bool, command: str
+    config: RunConfig,
+    path: Path,
+    *,
+    resume: bool,
+    threads: int,
+    quiet: bool,
+    command: str,
+    log_to: Sequence[Sink] = (),
 ) -> None:
     """Trains a run with progress on stderr: a bar on a terminal, a line now and then elsewhere.
 
     Raises:
-        InputError: as `mechinterp.training_loop.train`, and for a negative thread count.
+        InputError: as `mechinterp.training_loop.train`, for a negative thread count, and for a sink
+            that is not installed.
     """
     if threads < 0:
         raise InputError(f"threads is {threads}; it has to be 0 (automatic) or more")
     if threads:
         torch.set_num_threads(threads)
     watcher = _bar if sys.stderr.isatty() else _lines
+    sinks = [make_sink(sink, config, path) for sink in log_to]
     started = time.monotonic()
-    with watcher(config.training.steps, quiet) as report:
+    with contextlib.ExitStack() as stack:
+        for sink in sinks:
+            stack.callback(sink.close)
+        reports = [stack.enter_context(watcher(config.training.steps, quiet)), *sinks]
+
+        def report(step: int, row: Row) -> None:
+            for one in reports:
+                one(step, row)
+
         train(config, path, resume=resume, command=command, report=report, say=_say(quiet))
     if not quiet:
         minutes = (time.monotonic() - started) / 60
