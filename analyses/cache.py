@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,7 @@ from typing import Any
 import pandas as pd
 
 from mechinterp.runs.atomic import replace_file
-
-VARIABLE = "MECHINTERP_CACHE"
-"""Environment variable that names the cache's folder; "off" switches the cache off."""
-
-
-def cache_folder() -> Path | None:
-    """Gives the folder of cached tables, or None when the cache is off."""
-    given = os.environ.get(VARIABLE)
-    if given == "off":
-        return None
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(given) if given else Path(base) / "mechinterp-toolkit"
+from mechinterp.runs.tables import cache_folder
 
 
 def cached(key: dict[str, Any], compute: Callable[[], pd.DataFrame]) -> pd.DataFrame:

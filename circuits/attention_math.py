@@ -176,10 +176,11 @@ def attention_pattern(
     scores = torch.matmul(q / layer.scale, k.transpose(-1, -2))
     if layer.soft_cap is not None:
         scores = soft_cap(scores, layer.soft_cap)
-    pattern = (scores + bias).softmax(-1)
-    if padded:  # Padding on the left leaves queries without any key.
-        pattern = pattern.nan_to_num(nan=0.0)
-    return pattern
+    if not padded:
+        return (scores + bias).softmax(-1)
+    # Padding on the left leaves queries without any key; a softmax of nothing has no gradient.
+    blind = (bias == -torch.inf).all(-1, keepdim=True)
+    return (scores + bias.masked_fill(blind, 0.0)).softmax(-1).masked_fill(blind, 0.0)
 
 
 def head_outputs(layer: AttentionWeights, z: Tensor, heads: Sequence[int] | None = None) -> Tensor:

@@ -25,13 +25,15 @@ class CircuitMeasure:
     Attributes:
         prepared: the checked input and the metric.
         model: the factored model that circuits are run with.
+        memory_budget: bytes that measuring all edges may take; None for 2 GiB.
     """
 
     prepared: Prepared
     model: CircuitModel
+    memory_budget: int | None = None
 
     @classmethod
-    def of(cls, prepared: Prepared) -> "CircuitMeasure":
+    def of(cls, prepared: Prepared, memory_budget: int | None = None) -> "CircuitMeasure":
         """From checked input."""
         model = CircuitModel(
             weights=prepared.weights,
@@ -40,7 +42,7 @@ class CircuitMeasure:
             value=prepared.replacements.value,
             scored=prepared.wanted,
         )
-        return cls(prepared, model)
+        return cls(prepared, model, memory_budget)
 
     def run(self, edges: Iterable[Edge], previous: CircuitRun | None = None) -> CircuitRun:
         """Runs the circuit of these edges; with an earlier run, recomputes what differs."""
@@ -60,7 +62,7 @@ class CircuitMeasure:
         base = prepared.cut(cuts_of((~circuit).edges, prepared.weights.n_heads))
         baseline = prepared.metric(prepared.at_scored(base.logits))
         within = replace(prepared, base=base, baseline=baseline)
-        return Plan(within, tuple(circuit), None, None).run() + baseline
+        return Plan(within, tuple(circuit), None, self.memory_budget).run() + baseline
 
 
 def in_order(

@@ -9,6 +9,9 @@ from typing import Any, Literal
 from circuits.errors import InputError, near_matches
 
 Granularity = Literal["head", "layer", "layer-qkv"]
+MOST_EDGES = 4_000_000
+"""Edges of the largest graph that is read from a file; GPT-2 XL has 2.3 million."""
+
 GRANULARITIES: tuple[Granularity, ...] = ("head", "layer", "layer-qkv")
 
 
@@ -215,12 +218,27 @@ class Graph:
         }
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "Graph":
-        """The graph that `to_json` described."""
-        try:
-            return cls(**values)
-        except TypeError as error:
-            raise InputError(f"graph JSON {sorted(values)} does not describe a graph") from error
+    def from_json(cls, values: Any) -> "Graph":
+        """The graph that `to_json` described.
+
+        Raises:
+            InputError: a field is missing, unknown or of another type, or the graph would have
+                more than `MOST_EDGES` edges.
+        """
+        kinds = {"attn_only": bool, "parallel": bool, "granularity": str}
+        kinds |= {"n_layers": int, "n_heads": int}
+        if not isinstance(values, dict) or {"n_layers", "n_heads"} - set(values):
+            raise InputError(
+                f"graph JSON {str(values)[:60]!r} does not describe a graph: "
+                "it needs n_layers and n_heads"
+            )
+        for name, value in values.items():
+            if name not in kinds or type(value) is not kinds[name]:
+                raise InputError(
+                    f"graph JSON has {name[:40]!r} = {str(value)[:40]!r}; its fields are "
+                    + ", ".join(f"{name} ({kind.__name__})" for name, kind in kinds.items())
+                )
+        return bounded(cls(**values))
 
     @cached_property
     def _by_name(self) -> dict[str, Edge]:
@@ -327,7 +345,9 @@ class Circuit:
         try:
             values = json.loads(text)
             graph, edges = values["graph"], values["edges"]
-        except (ValueError, KeyError, TypeError) as error:
+            if not isinstance(edges, list) or not all(isinstance(edge, str) for edge in edges):
+                raise TypeError("edges are a list of names")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(
                 "circuit JSON must be an object with 'graph' and 'edges', as Circuit.to_json writes"
             ) from error
@@ -340,3 +360,23 @@ class Circuit:
                 f"{other.graph.to_json()}"
             )
         return other
+
+
+def bounded(graph: Graph) -> Graph:
+    """Gives a graph back that was described by a file, before its edges are listed.
+
+    Raises:
+        InputError: it has no layer or no head, or more than `MOST_EDGES` edges.
+    """
+    if graph.n_layers < 1 or graph.n_heads < 1:
+        raise InputError(
+            f"a graph of {graph.n_layers} layers with {graph.n_heads} heads: at least 1 of each"
+        )
+    each = graph.n_heads if graph.granularity == "head" else 1
+    n_edges = graph.n_layers * (graph.n_layers + 1) // 2 * (each + 1) * (3 * each + 1)
+    if n_edges > MOST_EDGES:
+        raise InputError(
+            f"a graph of {graph.n_layers} layers with {graph.n_heads} heads has about "
+            f"{n_edges:.2g} edges; at most {MOST_EDGES:,} are read from a file"
+        )
+    return graph

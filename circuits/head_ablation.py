@@ -107,7 +107,7 @@ def head_effects(
         metric: "kl", "loss" or "logit_diff" (in nats; logits for the last), or a callable on the
             logits at the scored positions that gives one value an example.
         ablation: what replaces the output.
-        corrupt: the paired batch of "patch".
+        corrupt: the paired batch of "patch"; with "logit_diff" also the tokens to contrast with.
         heads: heads (`"L0H3"`) and sets of heads (`{"L0H3", "L1H0"}`, ablated together); every
             single head if not given.
         positions: where the heads are ablated, together; everywhere if not given. A mapping of

@@ -61,6 +61,7 @@ def replacement_batch(
     clean: Int[Tensor, "batch pos"],
     reference: Int[Tensor, "reference_batch reference_pos"] | None,
     corrupt: Int[Tensor, "corrupt_batch corrupt_pos"] | None,
+    metric: object = None,
 ) -> Int[Tensor, "rows pos"] | None:
     """Says which batch the replacement is computed on, if not the clean one itself.
 
@@ -69,6 +70,8 @@ def replacement_batch(
         clean: the batch under study.
         reference: another batch for "mean", "mean-all" or "resample", if the caller gave one.
         corrupt: the paired batch, for "patch".
+        metric: what is measured: "logit_diff" contrasts with the tokens of `corrupt`, whatever the
+            ablation.
 
     Raises:
         InputError: if a batch is given that this ablation has no use for, or one is missing.
@@ -76,6 +79,8 @@ def replacement_batch(
     check_head_ablation(ablation)
     if ablation == "patch":
         check_pair(clean, corrupt, "ablation='patch'")
+    elif corrupt is not None and metric == "logit_diff":
+        check_pair(clean, corrupt, "metric='logit_diff'")
     elif corrupt is not None:
         raise InputError(
             f"corrupt= is not used by ablation={ablation!r}; leave it out or use patch"

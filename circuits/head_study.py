@@ -129,7 +129,7 @@ def head_study(
     seed: int,
 ) -> HeadStudy:
     """Records what every ablation of heads shares. Arguments as in `head_effects`."""
-    other = replacement_batch(ablation, clean, reference, corrupt)
+    other = replacement_batch(ablation, clean, reference, corrupt, metric)
     study = study_with(model, clean, metric, ablation, other, corrupt, positions, scored, seed)
     named = "clean" if reference is None else tensor_sha256([reference])
     return replace(study, provenance=study.provenance | {"reference": named})

@@ -11,7 +11,7 @@ from typing import Any
 
 from circuits.edge_scores import EdgeScores, edge_scores
 from circuits.errors import InputError
-from circuits.graph import Circuit, Edge, Graph, Node, Reader
+from circuits.graph import Circuit, Edge, Graph, Node, Reader, bounded
 
 
 @dataclass(frozen=True)
@@ -126,32 +126,43 @@ def from_eap_json(text: str) -> ImportedCircuit:
             neurons within nodes, which edges cannot say.
     """
     try:
-        values = json.loads(text)
-        cfg, nodes, edges = values["cfg"], values["nodes"], values["edges"]
-        graph = Graph(
-            n_layers=int(cfg["n_layers"]),
-            n_heads=int(cfg["n_heads"]),
-            attn_only=bool(cfg.get("attn_only", "m0" not in nodes)),
-            parallel=bool(cfg["parallel_attn_mlp"]),
-        )
-        listed = {name: (bool(e["in_graph"]), e.get("score")) for name, e in edges.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        graph, listed, partial = _eap_parts(json.loads(text))
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise InputError(
             "EAP-IG JSON must be an object with 'cfg' (n_layers, n_heads, parallel_attn_mlp), "
-            "'nodes' and 'edges' (each with in_graph)"
-        ) from error
-    whole = [
-        n for n, v in nodes.items() if isinstance(v, Mapping) and not all(v.get("neurons", ()))
-    ]
-    if whole:
+            "'nodes' and 'edges' (each with in_graph and a score, a number or null)"
+        ) from None
+    if partial:
         raise InputError(
-            f"EAP-IG JSON leaves out neurons of {whole[0]!r}: only circuits of whole nodes are read"
+            f"EAP-IG JSON leaves out neurons of {partial[0]!r}: "
+            "only circuits of whole nodes are read"
         )
     known = {_eap_edge(edge): edge.name for edge in graph.edges}
     names = {name: known.get(name) or graph.edge(_own_name(name)).name for name in listed}
     circuit = Circuit.of(graph, [names[name] for name, (inside, _) in listed.items() if inside])
-    scores = {names[n]: float(score) for n, (_, score) in listed.items() if score is not None}
-    return ImportedCircuit(circuit, scores)
+    return ImportedCircuit(circuit, {names[n]: s for n, (_, s) in listed.items() if s is not None})
+
+
+def _eap_parts(values: Any) -> tuple[Graph, dict[str, tuple[bool, float | None]], list[str]]:
+    """The graph, each edge's place and score, and the nodes of which only a part is kept."""
+    cfg, nodes, edges = values["cfg"], values["nodes"], values["edges"]
+    graph = Graph(
+        n_layers=int(cfg["n_layers"]),
+        n_heads=int(cfg["n_heads"]),
+        attn_only=bool(cfg.get("attn_only", "m0" not in nodes)),
+        parallel=bool(cfg["parallel_attn_mlp"]),
+    )
+    scores = {name: edge.get("score") for name, edge in edges.items()}
+    listed = {
+        name: (bool(edge["in_graph"]), None if scores[name] is None else float(scores[name]))
+        for name, edge in edges.items()
+    }
+    partial = [
+        n for n, v in nodes.items() if isinstance(v, Mapping) and not all(v.get("neurons", ()))
+    ]
+    return bounded(graph), listed, partial
 
 
 def _eap_node(node: Node | Reader) -> str:

@@ -122,18 +122,19 @@ def padded_study(
     Raises:
         InputError: as `head_effects`; also see `stretches`.
     """
-    donor = replacement_batch(ablation, clean, None, corrupt)
+    donor = replacement_batch(ablation, clean, None, corrupt, metric)
     check_tokens(model, clean, "clean", 1)
     pieces = list(stretches(mask, clean, metric, scored))
-    if donor is not None:
-        check_tokens(model, donor, "corrupt", 1)
+    if corrupt is not None:
+        check_tokens(model, corrupt, "corrupt", 1)
     if ablation == "resample":
         donor = clean[partners(len(clean), seed, mask.bool())]
     given = "patch" if donor is not None else "zero"
     parts = []
     for stretch, own in pieces:
         rows, other = stretch.tokens(clean), None if donor is None else stretch.tokens(donor)
-        contrast = other if ablation == "patch" else None  # A partner is nobody's wrong answer.
+        # A partner under "resample" is nobody's wrong answer.
+        contrast = None if corrupt is None else stretch.tokens(corrupt)
         study = study_with(model, rows, metric, given, other, contrast, None, own, seed)
         parts.append((stretch, study))
     if ablation in ("mean", "mean-all"):

@@ -60,6 +60,7 @@ def prune(
     start: Circuit | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    memory_budget: int | None = None,
 ) -> PrunedCircuit:
     """Finds a small circuit that does what the model does, to within a budget.
 
@@ -101,6 +102,7 @@ def prune(
             within the budget itself.
         seed: of the partners under "resample", and of the interval.
         progress: called with the number of edges left and the excess after every removal.
+        memory_budget: bytes that measuring all edges may take; None for 2 GiB.
 
     Returns:
         The circuit, with its excess and what was removed when.
@@ -130,7 +132,7 @@ def prune(
             attention_mask=attention_mask,
             seed=seed,
         )
-        removal = Removal(CircuitMeasure.of(prepared), budget, start, progress)
+        removal = Removal(CircuitMeasure.of(prepared, memory_budget), budget, start, progress)
         complete, minimal = True, False
         try:
             minimal = removal.plain_greedy() if order == "exact" else removal.in_rounds(rounds)

@@ -1,6 +1,7 @@
 """Everything that decides a run, as frozen values that go to and from plain JSON."""
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -195,9 +196,13 @@ def _fields_of(body: object, where: str, required: set[str] | None = None) -> di
     return dict(body)
 
 
+# Costs more than all the rest of reading a configuration.
+_hints = functools.cache(typing.get_type_hints)
+
+
 def _build(cls: type, body: object, where: str) -> Any:
     values = _fields_of(body, where)
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     unknown = sorted(set(values) - set(hints))
     if unknown:
         raise InputError(f"{where} has unknown fields {unknown}; allowed: {', '.join(hints)}")

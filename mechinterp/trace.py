@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from circuits.errors import InputError
 from mechinterp.command import heavy_imports, run_command
 from mechinterp.runs import DEFAULT_RUN
 
@@ -14,27 +15,38 @@ PROG = "python -m mechinterp.trace"
 
 DESCRIPTION = f"""Trace the circuit of one checkpoint: diagnostics, heads, edges, and a picture.
 
-The run is {DEFAULT_RUN} unless --run, or a path given as --ckpt, says otherwise.
+The run is {DEFAULT_RUN} unless --run, or a path given as --ckpt, says otherwise. With --model the
+model is somebody else's, traced on the pairs of --data.
 
 Examples:
   python -m mechinterp.trace --ckpt step_4000
   python -m mechinterp.trace --run markov-k4 --ckpt last --ablation mean
-  python -m mechinterp.trace --ckpt 4000 --json trace.json --html trace.html"""
+  python -m mechinterp.trace --ckpt 4000 --json trace.json --html trace.html
+  python -m mechinterp.trace --model pythia-70m --revision 3000 --data pairs.jsonl"""
 
 
 @dataclass(frozen=True)
 class Trace:
     """Options of the command."""
 
-    ckpt: str
+    ckpt: str | None = None
     """Which checkpoint: step_4000, 4000, first, last, or a path to a checkpoint directory."""
     run: str | None = None
     """Name of a run, or a path to its directory; see above for the one that is meant without."""
     root: Path | None = None
     """Folder to look for runs in; see `python -m mechinterp.runs --help`."""
-    ablation: Literal["zero", "mean", "resample", "patch"] = "zero"
-    """What a cut edge carries instead: nothing, the mean at that position, another example's
-    output, or the output on the paired corrupt input."""
+    model: str | None = None
+    """In place of a run: a Hugging Face directory, or a name that TransformerLens knows."""
+    revision: str | None = None
+    """With a name: the step of the checkpoint, of models that have some (Pythia)."""
+    data: Path | None = None
+    """With --model: a file of pairs, one JSON object a line, {"clean": text or token ids,
+    "corrupt": ..., "answer": ..., "wrong": ...}."""
+    metric: Literal["loss", "logit-diff", "kl"] | None = None
+    """With --model: loss of the answer (the default), its logit minus the wrong one's, or KL."""
+    ablation: Literal["zero", "mean", "resample", "patch"] | None = None
+    """What a cut edge carries instead: nothing (the default for a run), the mean at that position,
+    another example's output, or that on the paired corrupt input (the default with --model)."""
     granularity: Literal["head", "layer"] = "head"
     """Whether the heads of a layer are traced one by one or together."""
     examples: int = 256
@@ -52,6 +64,8 @@ class Trace:
     """Also estimate every edge from gradients, and say how well that agrees with cutting it."""
     device: str = "cpu"
     """Where to compute: cpu, cuda, cuda:1, ..."""
+    memory_budget: str | None = None
+    """Most memory that the process may take, for instance 2GiB; what does not fit is refused."""
     quiet: bool = False
     """Print nothing; write the files only."""
 
@@ -59,22 +73,39 @@ class Trace:
 def act(request: Trace) -> None:
     """Traces, prints and writes."""
     _refuse_bad_numbers(request)
+    _refuse_mixtures(request)
     # Imported here so that --help and a mistyped option answer at once.
     with heavy_imports():
         from mechinterp.trace_report import trace_and_report
 
-    if request.run is None and os.sep not in request.ckpt:
+    if request.ckpt is not None and request.run is None and os.sep not in request.ckpt:
         request = dataclasses.replace(request, run=DEFAULT_RUN)
     trace_and_report(request)
 
 
 def _refuse_bad_numbers(request: Trace) -> None:
-    from circuits.errors import InputError
-
     if request.examples < 2:
         raise InputError(f"examples is {request.examples}; an interval needs at least 2")
     if request.top < 0:
         raise InputError(f"top is {request.top}; it has to be 0 or more")
+
+
+def _refuse_mixtures(request: Trace) -> None:
+    """Options of a run and of another model are not for each other."""
+    if request.model is None:
+        for name in ("revision", "data", "metric"):
+            if getattr(request, name) is not None:
+                raise InputError(f"--{name} goes with --model, which is not given")
+        if request.ckpt is None:
+            raise InputError(
+                "--ckpt is missing: step_4000, first, last or a path; or give --model and --data"
+            )
+        return
+    for name in ("ckpt", "run", "root", "mechanism"):
+        if getattr(request, name) is not None:
+            raise InputError(f"--{name} is of a run and --model is none: give one of the two")
+    if request.data is None:
+        raise InputError("--model needs --data FILE.jsonl, the pairs to trace it on")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,23 +6,31 @@ from typing import Any
 import pandas as pd
 
 from mechinterp.config import to_json
-from mechinterp.tracing import BUDGET, MEASURED_ON, PAIR_SEED, TESTED_ON, Parts, Traced
+from mechinterp.other_models_tracing import OtherTraced
+from mechinterp.trace_parts import BUDGET, Parts
+from mechinterp.tracing import MEASURED_ON, PAIR_SEED, TESTED_ON, Traced
 
 SCHEMA = 1
 """Version of the layout; it changes when a field is renamed or removed."""
 
 
-def as_json(traced: Traced) -> dict[str, Any]:
+def as_json(traced: Traced | OtherTraced) -> dict[str, Any]:
     """Gives every number of a trace, with what decided it.
 
     Returns:
-        `schema`, `run`, `step`, `options`, `config`, `diagnostics` (value and se by name),
-        `reference_lines`, `mechanisms` (lines and tables by name), `provenance`, and, unless a
-        single mechanism was asked for, `heads` and `edges` (a list of rows each, in nats),
-        `gradients` (agreement of each method asked for) and `circuit` (budget, excess, edge
-        names).
+        `schema`, `options`, `provenance`, and, unless a single mechanism was asked for, `heads` and
+        `edges` (a list of rows each, in the unit of the metric), `gradients` (agreement of each
+        method asked for) and `circuit` (budget, excess, edge names). Of a run also `run`, `step`,
+        `config`, `diagnostics` (value and se by name), `reference_lines` and `mechanisms` (lines
+        and tables by name); of another model `model`, `revision`, `config`, `data`, `metric`, and
+        the metric on `clean` and `corrupt` prompts (value and se).
     """
-    body = {
+    body = _of_run(traced) if isinstance(traced, Traced) else _of_other(traced)
+    return body if traced.parts is None else body | _parts(traced.parts, body["provenance"])
+
+
+def _of_run(traced: Traced) -> dict[str, Any]:
+    return {
         "schema": SCHEMA,
         "run": traced.run.name,
         "step": traced.step,
@@ -44,7 +52,23 @@ def as_json(traced: Traced) -> dict[str, Any]:
             "checkpoint_sha256": traced.run.checkpoint_hash(traced.step),
         },
     }
-    return body if traced.parts is None else body | _parts(traced.parts, body["provenance"])
+
+
+def _of_other(traced: OtherTraced) -> dict[str, Any]:
+    plain = (str, int, float, bool, type(None))
+    config = {k: v for k, v in vars(traced.source.cfg).items() if isinstance(v, plain)}
+    return {
+        "schema": SCHEMA,
+        "model": traced.source.name,
+        "revision": traced.source.step,
+        "options": asdict(traced.options),
+        "config": config,
+        "data": {"pairs": traced.n_pairs, "sha256": traced.data_sha256},
+        "metric": traced.metric,
+        "clean": traced.clean._asdict(),
+        "corrupt": None if traced.corrupt is None else traced.corrupt._asdict(),
+        "provenance": {},
+    }
 
 
 def _parts(parts: Parts, known: dict[str, Any]) -> dict[str, Any]:

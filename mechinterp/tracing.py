@@ -1,66 +1,51 @@
 """One checkpoint, traced: load it, ask `circuits`, keep every number. Printing is elsewhere."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from transformer_lens import HookedTransformer
 
-from circuits import EdgeEffects, edge_effects, edge_gradients, faithfulness, prune
-from circuits.agreement import Agreement, agreement
-from circuits.circuit_faithfulness import Faithfulness
 from circuits.errors import InputError
-from circuits.head_ablation import HeadEffects, head_effects
-from circuits.pruning import PrunedCircuit
 from mechinterp.findings import Finding, find_mechanisms
+from mechinterp.memory_budget import refuse_what_does_not_fit, share_out
+from mechinterp.memory_needs import Shape
 from mechinterp.runs import Run
 from mechinterp.tasks import Measure, Pairs, Task
+from mechinterp.trace_parts import (
+    BUDGET,
+    HELD_OUT,
+    PRUNED_ON,
+    Ablation,
+    Examples,
+    Options,
+    Parts,
+    Say,
+    measure_parts,
+)
+
+__all__ = [
+    "BUDGET",
+    "HELD_OUT",
+    "MEASURED_ON",
+    "PAIR_SEED",
+    "PRUNED_ON",
+    "TESTED_ON",
+    "Ablation",
+    "Options",
+    "Parts",
+    "Traced",
+    "load",
+    "trace",
+]
 
 PAIR_SEED = 1
 """Seed of the traced pairs: the same ones for every checkpoint and every run of a task."""
-
-BUDGET = 0.05
-"""KL (nats) that the pruned circuit may lose at the scored positions, the paper's procedure."""
 
 MEASURED_ON = 64
 """Sequences behind the diagnostics, which score every candidate of each."""
 
 TESTED_ON = 128
 """Sequences behind the mechanisms: with half of them no selector head can be told from the next."""
-
-PRUNED_ON = 32
-"""Examples that pruning runs on: it measures whole circuits hundreds of times."""
-
-PRUNING_ROUNDS = 2
-"""Measurements of all edges while pruning: 479 fell to 300, and 5 more took 22 edges in a trial."""
-
-HELD_OUT = 96
-"""Further examples, at most, that the pruned circuit and the random ones are tried on."""
-
-RANDOM_CIRCUITS = 4
-"""Random circuits of the same size that the pruned one is compared with."""
-
-GRADIENT_METHODS = ("eap", "eap-ig-inputs", "eap-ig-activations")
-GRADIENT_STEPS = 5
-"""Points on the path of the integrated methods, as their authors use."""
-
-Ablation = Literal["zero", "mean", "resample", "patch"]
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a checkpoint is traced."""
-
-    ablation: Ablation = "zero"
-    granularity: Literal["head", "layer"] = "head"
-    examples: int = 256
-    device: str = "cpu"
-    gradients: bool = False
-    """Whether to compare gradient methods with the exact effects."""
-    mechanism: str | None = None
-    """The only mechanism test to run, in place of everything else."""
 
 
 @dataclass(frozen=True)
@@ -83,28 +68,7 @@ class Traced:
     diagnostics: dict[str, Measure]
     reference_lines: dict[str, float]
     findings: list[Finding]
-    parts: "Parts | None"
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Which components and connections matter on one checkpoint.
-
-    Attributes:
-        heads: effect of ablating each head on the loss at the scored positions (nats).
-        edges: effect of cutting each edge, likewise.
-        circuit: the edges that are left when all has gone that can go within `BUDGET`, on the
-            first `PRUNED_ON` examples.
-        faithfulness: what that circuit alone does on the others, beside random circuits; None when
-            there are no others.
-        gradients: agreement with the exact effects of each gradient method that was asked for.
-    """
-
-    heads: HeadEffects
-    edges: EdgeEffects
-    circuit: PrunedCircuit
-    faithfulness: Faithfulness | None
-    gradients: dict[str, Agreement]
+    parts: Parts | None
 
 
 def trace(run: Run, step: int, options: Options, say: Say = lambda _: None) -> Traced:
@@ -123,11 +87,14 @@ def trace(run: Run, step: int, options: Options, say: Say = lambda _: None) -> T
         All the numbers.
 
     Raises:
-        InputError: no such step, a damaged checkpoint, too many examples, an unknown device, or a
-            mechanism that does not fit the task.
+        InputError: no such step, a damaged checkpoint, too many examples, an unknown device, a
+            mechanism that does not fit the task, or a memory budget that is too small.
     """
     say("loading the checkpoint")
-    model, task = load(run, step, options.device), run.task()
+    task = run.task()
+    shape = _shape(run, task)
+    refuse_what_does_not_fit(shape, options)
+    model = load(run, step, options.device)
     drawn = task.pairs(options.examples, torch.Generator().manual_seed(PAIR_SEED))
     pairs = Pairs(drawn.clean.to(options.device), drawn.corrupt.to(options.device))
     say("measuring the diagnostics")
@@ -138,80 +105,31 @@ def trace(run: Run, step: int, options: Options, say: Say = lambda _: None) -> T
     findings = find_mechanisms(
         model, task, tested, diagnostics, options.mechanism, options.ablation
     )
-    parts = None if options.mechanism else _parts(model, task, pairs, options, say)
+    parts = None
+    if options.mechanism is None:
+        partner = pairs.corrupt if options.ablation == "patch" else None
+        examples = Examples(pairs.clean, partner, task.scored)
+        parts = measure_parts(model, examples, options, say, share_out(shape, options))
     return Traced(run, step, options, diagnostics, task.reference_lines(), findings, parts)
 
 
-def _parts(model: HookedTransformer, task: Task, pairs: Pairs, options: Options, say: Say) -> Parts:
-    partner = pairs.corrupt if options.ablation == "patch" else None
-    say("ablating heads")
-    heads = head_effects(
-        model, pairs.clean, "loss", options.ablation, corrupt=partner, scored=task.scored
+def _shape(run: Run, task: Task) -> Shape:
+    """What decides how much memory a trace of a run's checkpoint takes."""
+    model = run.config.model
+    return Shape(
+        n_layers=model.n_layers,
+        n_heads=model.n_heads,
+        d_head=model.d_head or model.d_model // model.n_heads,
+        d_model=model.d_model,
+        d_mlp=0 if model.attn_only else (model.d_mlp or 4 * model.d_model),
+        d_vocab=task.d_vocab,
+        n_ctx=model.n_ctx,
+        gated=False,
+        n_pos=max(task.scored) + 1,
+        n_scored=len(task.scored),
+        copies=2,
+        tested_on=TESTED_ON,
     )
-    say("cutting edges")
-    edges = edge_effects(
-        model,
-        pairs.clean,
-        "loss",
-        ablation=options.ablation,
-        corrupt=partner,
-        scored=task.scored,
-        granularity=options.granularity,
-    )
-    agreed = _gradients(model, task, pairs, options, edges, say) if options.gradients else {}
-    say("pruning the circuit")
-    few, others = slice(PRUNED_ON), slice(PRUNED_ON, PRUNED_ON + HELD_OUT)
-    circuit = prune(
-        model,
-        pairs.clean[few],
-        "kl",
-        ablation=options.ablation,
-        corrupt=None if partner is None else partner[few],
-        scored=task.scored,
-        granularity=options.granularity,
-        budget=BUDGET,
-        rounds=PRUNING_ROUNDS,
-    )
-    if options.examples < PRUNED_ON + 2:
-        return Parts(heads, edges, circuit, None, agreed)
-    held_out = faithfulness(
-        model,
-        circuit,
-        pairs.clean[others],
-        "kl",
-        ablation=options.ablation,
-        corrupt=None if partner is None else partner[others],
-        scored=task.scored,
-        n_random=RANDOM_CIRCUITS,
-    )
-    return Parts(heads, edges, circuit, held_out, agreed)
-
-
-def _gradients(
-    model: HookedTransformer,
-    task: Task,
-    pairs: Pairs,
-    options: Options,
-    exact: EdgeEffects,
-    say: Say,
-) -> dict[str, Agreement]:
-    """How well each gradient method agrees with the exact effects on this checkpoint."""
-    agreed = {}
-    for method in GRADIENT_METHODS:
-        say(f"estimating edges by {method}")
-        estimated = edge_gradients(
-            model,
-            pairs.clean,
-            "loss",
-            corrupt=pairs.corrupt if options.ablation == "patch" else None,
-            method=method,
-            steps=GRADIENT_STEPS,
-            ablation=options.ablation,
-            scored=task.scored,
-            granularity=options.granularity,
-        )
-        agreed[method] = agreement(exact, estimated)
-    return agreed
 
 
 def load(run: Run, step: int, device: str = "cpu") -> HookedTransformer:

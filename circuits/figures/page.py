@@ -120,7 +120,7 @@ def _section(heading: str, figure: go.Figure) -> str:
 
 def _replace(target: Path, text: str) -> None:
     """Writes next to the target and renames; nothing is left behind if that fails."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".tmp-", suffix=f"-{target.name}")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)

@@ -1,11 +1,11 @@
-"""`python -m mechinterp.runs`: list, show, verify and import runs."""
+"""`python -m mechinterp.runs`: list, show, verify, import and export runs."""
 
 import json
 import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -22,13 +22,17 @@ from mechinterp.runs.locate import (
 
 PROG = "python -m mechinterp.runs"
 
+PAGES = Path("traces")
+"""Where `python -m mechinterp.trace` puts its pages."""
+
 DESCRIPTION = """Look at the runs on disk, check their hashes, or make a run of other checkpoints.
 
 Examples:
   python -m mechinterp.runs list
   python -m mechinterp.runs show my-run
   python -m mechinterp.runs verify my-run --repair
-  python -m mechinterp.runs import old/checkpoints --config run-config.json --run my-run"""
+  python -m mechinterp.runs import old/checkpoints --config run-config.json --run my-run
+  python -m mechinterp.runs export my-run --to exported --form native-bridge"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class ShowRun(_Options):
 
 @dataclass(frozen=True)
 class VerifyRuns(_Options):
-    """Compare every file with its hash."""
+    """Compare every file with its hash; without a name, look at cached tables and pages as well."""
 
     run: tyro.conf.Positional[str | None] = None
     """Name or path of the run; all runs when not given."""
@@ -69,16 +73,35 @@ class VerifyRuns(_Options):
 
 @dataclass(frozen=True)
 class ImportRun:
-    """Make a run of torch.save'd HookedTransformer state dicts."""
+    """Make a run of state dicts of HookedTransformer, or of TransformerLens 4's native bridge."""
 
     directory: tyro.conf.Positional[Path]
-    """Holds step_004000/model.pt or model_step_0004000.pt."""
-    config: Path
-    """JSON file with the run's configuration, as `show --config` prints it."""
+    """Holds step_004000/model.pt or model_step_0004000.pt, or .safetensors files of these names."""
     run: str
     """Name or path of the new run."""
+    config: Path | None = None
+    """JSON file with the run's configuration, as `show --config` prints it; config.json in the
+    directory when not given, where `export` puts it."""
     root: Path | None = None
     """Folder for the new run: MECHINTERP_RUNS when not given, else ./checkpoints."""
+
+
+@dataclass(frozen=True)
+class ExportRun:
+    """Write checkpoints in a form that other tools read."""
+
+    run: tyro.conf.Positional[str]
+    """Name or path of the run."""
+    to: Path
+    """Directory to make; it gets the weights, config.json (the run's configuration) and
+    transformer_lens.json (the architecture)."""
+    ckpt: str = "last"
+    """Which checkpoint: step_4000, 4000, first, last, or all."""
+    form: Literal["safetensors", "state-dict", "native-bridge"] = "safetensors"
+    """Plain names in safetensors; HookedTransformer.state_dict() from torch.save; or the same as
+    TransformerLens 4's convert_tl_checkpoint reads it."""
+    root: Path | None = None
+    """Folder of runs: MECHINTERP_RUNS when not given, else ./checkpoints, else the checkout's."""
 
 
 Request = (
@@ -86,10 +109,11 @@ Request = (
     | Annotated[ShowRun, tyro.conf.subcommand("show")]
     | Annotated[VerifyRuns, tyro.conf.subcommand("verify")]
     | Annotated[ImportRun, tyro.conf.subcommand("import")]
+    | Annotated[ExportRun, tyro.conf.subcommand("export")]
 )
 
 
-def act(request: ListRuns | ShowRun | VerifyRuns | ImportRun) -> None:
+def act(request: ListRuns | ShowRun | VerifyRuns | ImportRun | ExportRun) -> None:
     """Does what was asked for and prints the answer."""
     if isinstance(request, ListRuns):
         _list(request)
@@ -97,8 +121,10 @@ def act(request: ListRuns | ShowRun | VerifyRuns | ImportRun) -> None:
         _show(request)
     elif isinstance(request, VerifyRuns):
         _verify(request)
-    else:
+    elif isinstance(request, ImportRun):
         _import(request)
+    else:
+        _export(request)
 
 
 def _list(request: ListRuns) -> None:
@@ -122,6 +148,7 @@ def _show(request: ShowRun) -> None:
 
 
 def _verify(request: VerifyRuns) -> None:
+    from mechinterp.runs.lock import is_locked
     from mechinterp.runs.manifest import steps_of
     from mechinterp.runs.verifying import leftovers, problems_of, repair
 
@@ -138,7 +165,9 @@ def _verify(request: VerifyRuns) -> None:
         problems += found
         state = f"{len(found)} problems" if found else "every hash matches"
         print(f"{path.name}: {len(steps_of(path))} checkpoints, {state}")
-        if request.repair:
+        if is_locked(path):
+            print(f"{path.name}: a process is writing to it; nothing is removed")
+        elif request.repair:
             for gone in repair(path):
                 print(f"{path.name}: removed {gone.relative_to(path)}")
         elif stray := leftovers(path):
@@ -148,9 +177,11 @@ def _verify(request: VerifyRuns) -> None:
 
 def _verify_folders(request: VerifyRuns) -> None:
     from mechinterp.runs.atomic import remove_stray
+    from mechinterp.runs.tables import cache_folder
     from mechinterp.runs.verifying import unborn
 
-    for folder in places(request.root):
+    tables = cache_folder()
+    for folder in (*places(request.root), *([tables] if tables else []), PAGES):
         for path in unborn(folder):
             if request.repair:
                 remove_stray(path)
@@ -170,8 +201,19 @@ def _import(request: ImportRun) -> None:
     from mechinterp.runs.importing import import_run
 
     command = f"{PROG} {shlex.join(sys.argv[1:])}"
-    steps = import_run(request.directory, request.config, target, command)
+    config = request.config or request.directory / "config.json"
+    steps = import_run(request.directory, config, target, command)
     print(f"{target}: {len(steps)} checkpoints, step {steps[0]} to {steps[-1]}")
+
+
+def _export(request: ExportRun) -> None:
+    from mechinterp.runs.exporting import export_run
+    from mechinterp.runs.reader import Run
+
+    run = Run.open(request.run, request.root)
+    steps = run.steps if request.ckpt == "all" else [run.resolve_step(request.ckpt)]
+    for path in export_run(run, steps, request.form, request.to):
+        print(f"wrote {path}")
 
 
 def main(argv: list[str] | None = None) -> int:

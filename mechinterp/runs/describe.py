@@ -74,13 +74,14 @@ def text(path: Path) -> str:
     lines = {**body, **{f"config.{part}": values for part, values in config.items()}}
     if last is not None:
         lines |= {f"last.{name}": value for name, value in last.items()}
-    width = max(len(name) for name in lines)
-    return "\n".join(f"{name:<{width}}  {_shown(value)}" for name, value in lines.items())
+    shown = {_shown(name): _shown(value) for name, value in lines.items()}
+    width = max(len(name) for name in shown)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in shown.items())
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_shown(inner)}" for name, inner in value.items())
+        return ", ".join(f"{_shown(name)} {_shown(inner)}" for name, inner in value.items())
     # Escapes whatever a terminal might act on.
     return value if isinstance(value, str) and value.isprintable() else json.dumps(value)
 

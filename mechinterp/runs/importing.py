@@ -1,15 +1,21 @@
-"""Makes a run of a directory of `torch.save`d HookedTransformer state dicts."""
+"""Makes a run of a directory of state dicts, of HookedTransformer or of the native bridge."""
 
 import re
 from pathlib import Path
 
+import safetensors
+import safetensors.torch
 import torch
+from torch import Tensor
+from transformer_lens import HookedTransformer
 
 from circuits.errors import InputError
 from mechinterp.config import RunConfig, from_json
-from mechinterp.model import BUFFERS, build_model, load_weights
+from mechinterp.model import BUFFERS, build_model, load_weights, weights_of
 from mechinterp.runs.atomic import new_directory, plain_errors, write_durably
+from mechinterp.runs.bridge_weights import from_bridge, is_bridge_state
 from mechinterp.runs.checkpoint import write_checkpoint
+from mechinterp.runs.header import layout
 from mechinterp.runs.locate import RECORD
 from mechinterp.runs.manifest import MODEL, step_directory
 from mechinterp.runs.pickled_weights import read_state_dict
@@ -19,11 +25,12 @@ from mechinterp.runs.tensor_bytes import encode
 from mechinterp.tasks import make_task
 
 _NESTED = re.compile(r"step_([0-9]{1,15})")
-_FLAT = re.compile(r"model_step_([0-9]{1,15})\.pt")
+_FLAT = re.compile(r"model_step_([0-9]{1,15})\.(?:pt|safetensors)")
+_NAMES = ("model.safetensors", "model.pt")
 
 
 def find_state_dicts(source: Path) -> dict[int, Path]:
-    """Finds `step_004000/model.pt` and `model_step_0004000.pt` in a directory.
+    """Finds `step_004000/model.pt` and `model_step_0004000.pt`, or .safetensors, in a directory.
 
     Returns:
         Step to file, in order of the steps.
@@ -36,17 +43,18 @@ def find_state_dicts(source: Path) -> dict[int, Path]:
     found: dict[int, Path] = {}
     for entry in entries:
         nested, flat = _NESTED.fullmatch(entry.name), _FLAT.fullmatch(entry.name)
-        match, path = (nested, entry / "model.pt") if nested else (flat, entry)
-        if match is None or not path.is_file():
-            continue
-        step = int(match[1])
-        if step in found:
-            raise InputError(f"{found[step]} and {path} are both for step {step}; remove one")
-        found[step] = path
+        match = nested or flat
+        for path in [entry / name for name in _NAMES] if nested else [entry]:
+            if match is None or not path.is_file():
+                continue
+            step = int(match[1])
+            if step in found:
+                raise InputError(f"{found[step]} and {path} are both for step {step}; remove one")
+            found[step] = path
     if not found:
         raise InputError(
             f"{source} holds no checkpoints; looked for step_004000/model.pt and "
-            "model_step_0004000.pt"
+            "model_step_0004000.pt, or .safetensors"
         )
     return dict(sorted(found.items()))
 
@@ -81,12 +89,9 @@ def import_run(source: Path, config_file: Path, target: Path, command: str) -> l
         target.parent.mkdir(parents=True, exist_ok=True)
     with new_directory(target) as run:
         for step, path in found.items():
-            weights = {
-                name: tensor
-                for name, tensor in read_state_dict(path).items()
-                if name.rpartition(".")[2] not in BUFFERS
-            }
+            state = _read_tensors(path)
             try:
+                weights = _as_trained(state, model)
                 load_weights(model, weights)
             except InputError as error:
                 raise InputError(f"{path} cannot be imported: {error}") from None
@@ -94,6 +99,28 @@ def import_run(source: Path, config_file: Path, target: Path, command: str) -> l
                 write_checkpoint(directory, step, {MODEL: encode(weights)}, metrics=None)
         write_durably(run / RECORD, record_bytes(record))
     return list(found)
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    """Reads a file of either format; nothing in it is run or trusted."""
+    if path.suffix == ".pt":
+        return read_state_dict(path)
+    layout(path)
+    with plain_errors("read", path):
+        data = path.read_bytes()
+    try:
+        return safetensors.torch.load(data)
+    except safetensors.SafetensorError as error:
+        raise InputError(f"{path} is not a safetensors file: {error}") from None
+
+
+def _as_trained(state: dict[str, Tensor], model: HookedTransformer) -> dict[str, Tensor]:
+    """The trained tensors by HookedTransformer's names, constant buffers left out."""
+    if is_bridge_state(state):
+        state = from_bridge(state, weights_of(model), model.cfg)
+    return {
+        name: tensor for name, tensor in state.items() if name.rpartition(".")[2] not in BUFFERS
+    }
 
 
 def _read_config(path: Path) -> RunConfig:

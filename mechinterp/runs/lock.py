@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from circuits.errors import InputError
-from mechinterp.runs.atomic import plain_errors
+from mechinterp.runs.atomic import is_written, plain_errors
 
 LOCK = ".lock"
 
@@ -94,14 +94,4 @@ class RunLock:
 
 def is_locked(directory: Path) -> bool:
     """Whether another process is writing to a run; leaves no trace."""
-    try:
-        descriptor = os.open(directory / LOCK, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    return is_written(directory / LOCK)

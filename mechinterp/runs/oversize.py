@@ -24,7 +24,15 @@ def refuse_oversize(config: ModelConfig, weights: Path) -> None:
     Raises:
         InputError: the model would be more than ten times larger, or its context too long.
     """
-    stored = sum(_numel(entry) for entry in layout(weights).values())
+    refuse_larger(config, sum(_numel(entry) for entry in layout(weights).values()))
+
+
+def refuse_larger(config: ModelConfig, stored: int) -> None:
+    """Compares the size a configuration describes with a number of stored parameters.
+
+    Raises:
+        InputError: as `refuse_oversize`.
+    """
     described = _n_params(config)
     if described > 10 * stored + 10**7:
         raise InputError(

@@ -67,6 +67,9 @@ def _inspect(path: Path) -> set[int]:
             entries = archive.infolist()
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
                 raise _refusal(path, "it is compressed, which torch.save never does")
+            for name in (entry.filename for entry in entries):
+                if name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name):
+                    raise _refusal(path, f"its part {name[:60]!r} points outside the archive")
             if sum(entry.file_size for entry in entries) > path.stat().st_size:
                 raise _refusal(path, "its parts claim more bytes than the file has")
             (pickled,) = [e for e in entries if e.filename.rpartition("/")[2] == "data.pkl"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from circuits.errors import InputError
-from mechinterp.runs.atomic import TEMPORARY, plain_errors, remove_stray, strays
+from mechinterp.runs.atomic import TEMPORARY, is_written, plain_errors, remove_stray, strays
 from mechinterp.runs.lock import LOCK, RunLock, is_locked
 from mechinterp.runs.manifest import (
     MANIFEST,
@@ -64,7 +64,9 @@ def _checkpoint_problems(run: Path, manifest: Manifest) -> Iterator[str]:
             if name == MODEL:
                 check_layout(run, manifest)
         except InputError as error:
-            yield str(error)
+            # A trainer may have given it up between the two looks at it.
+            if name != RESUME or (directory / name).exists():
+                yield str(error)
     with plain_errors("read", directory):
         names = sorted(os.listdir(directory))
     for name in names:
@@ -123,7 +125,10 @@ def repair(run: Path) -> list[Path]:
 
 
 def unborn(folder: Path) -> list[Path]:
-    """Lists the runs in a folder that a killed process had not finished creating."""
+    """Lists what killed processes had not finished in a folder: of runs, of tables or of pages.
+
+    What a living process is writing at this moment is left out.
+    """
     if not folder.is_dir():
         return []
     with plain_errors("read", folder):
@@ -131,5 +136,5 @@ def unborn(folder: Path) -> list[Path]:
     return [
         entry
         for entry in entries
-        if entry.name.startswith(TEMPORARY) and entry.is_dir() and not is_locked(entry)
+        if entry.name.startswith(TEMPORARY) and not is_written(entry) and not is_locked(entry)
     ]

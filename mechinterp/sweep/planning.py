@@ -101,5 +101,7 @@ def directories_of(folder: Path, runs: tuple[Planned, ...]) -> dict[str, Path]:
     there: dict[str, str] = {}
     if folder.is_dir():
         with plain_errors("read", folder):
-            there = {name.name.rsplit("-", 1)[-1]: name.name for name in folder.iterdir()}
+            names = [entry.name for entry in folder.iterdir()]
+        # What a kill left of a run that was being made has a name that begins with a dot.
+        there = {name.rsplit("-", 1)[-1]: name for name in names if not name.startswith(".")}
     return {run.key: folder / there.get(run.key, run.name) for run in runs}

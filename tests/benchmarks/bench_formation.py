@@ -24,10 +24,10 @@ import torch
 
 from analyses.checkpoints import measure_checkpoints
 from analyses.formation_measure import FormationMeasure
-from mechinterp.workers import in_processes
 from mechinterp.config import CheckpointConfig
 from mechinterp.runs import Run
 from mechinterp.runs.writer import RunWriter
+from mechinterp.workers import in_processes
 
 SMALL, FULL, ROUNDS, JOBS = 6, 40, 2, 2
 EXAMPLES = 128

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from circuits import InputError, edge_effects
+from circuits import InputError, edge_effects, edge_gradients
 from circuits.ablation import partners, position_mean
 from tests.circuits.models import ARCHITECTURES, random_tokens, tiny_model
 from tests.circuits.slow_edges import slow_effects, written_by
@@ -113,3 +113,22 @@ def test_bad_masks(mask, message):
         edge_effects.__wrapped__(
             tiny_model(), random_tokens(1, 3), "kl", ablation="zero", attention_mask=mask
         )
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("method", ["eap", "eap-ig-inputs", "eap-ig-activations"])
+def test_gradients_of_padded_rows_are_those_of_unpadded_ones(side, method):
+    """Queries that stand before the first token see nothing, and have a gradient of zero."""
+    model = tiny_model()
+    clean, mask = padded(side)
+    corrupt = padded(side, seed=2)[0]
+    options = {"method": method, "steps": 3}
+    together = edge_gradients(
+        model, clean, "loss", corrupt=corrupt, attention_mask=mask, **options
+    ).per_example
+    assert together.isfinite().all()
+    for row in range(4):
+        real = mask[row].bool()
+        one, other = clean[row : row + 1, real], corrupt[row : row + 1, real]
+        alone = edge_gradients(model, one, "loss", corrupt=other, **options).per_example
+        torch.testing.assert_close(together[:, row], alone[:, 0], rtol=1e-9, atol=1e-12)

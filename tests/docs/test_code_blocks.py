@@ -61,7 +61,7 @@ def test_commands_run(line):
 
 def test_blocks_say_what_they_are():
     kinds = {language for page in PAGES for language, _ in _blocks(page)}
-    assert kinds <= {"python", "console", "text", ""}
+    assert kinds <= {"python", "console", "text", "toml", ""}
     unnamed = [page.name for page in PAGES for language, _ in _blocks(page) if not language]
     assert set(unnamed) <= {"README.md"}
 

@@ -36,7 +36,9 @@ def test_the_json_holds_every_head_and_edge_and_what_decided_them(traced, tiny_r
     assert set(body["circuit"]["edges"]) <= {edge.name for edge in graph.edges}
     assert body["reference_lines"]["ln_k"] == pytest.approx(math.log(3))
     asked = {"ablation": "zero", "granularity": "head", "examples": 16, "device": "cpu"}
-    assert body["options"] == asked | {"gradients": False, "mechanism": None}
+    assert body["options"] == asked | {
+        "gradients": False, "mechanism": None, "memory_budget": None,
+    }  # fmt: skip
     assert body["gradients"] == {}
     assert body["mechanisms"]["selector"]["tables"]["selector"][0]["head"] == "L0H0"
     for part in ("heads", "edges"):

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mechinterp.workers import in_processes, n_cores
 from circuits.errors import InputError
+from mechinterp.workers import in_processes, n_cores
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def ended(child: int) -> int:
 
 @pytest.fixture
 def processes():
-    """`start(action)`, `lives(child)`, `wait(child)`; whatever is left is killed at the end."""
+    """`start(action)` and `wait(child)`; whatever is left is killed at the end."""
     started: list[int] = []
 
     class Processes:
@@ -111,10 +111,6 @@ def processes():
         def start(action: Callable[[], None]) -> int:
             started.append(in_child(action))
             return started[-1]
-
-        @staticmethod
-        def lives(child: int) -> bool:
-            return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
         @staticmethod
         def wait(child: int) -> int:

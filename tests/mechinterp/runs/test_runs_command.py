@@ -91,7 +91,7 @@ def test_verify_repair_removes_leftovers_and_nothing_else(run_path, capsys):
             "cannot be the name of a run",
         ),
         (["import", "nowhere", "--config", "c.json", "--run", "new"], "cannot read c.json"),
-        (["import", "nowhere"], "--config"),
+        (["import", "nowhere"], "--run"),
         (["remove"], "remove"),
     ],
 )
