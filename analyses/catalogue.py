@@ -313,6 +313,56 @@ class PoolModel(Output):
     """Processes that train at the same time."""
 
 
+@dataclass(frozen=True)
+class LinearNet(Output):
+    """Could a network without nonlinearities ever get below ln K on the marginals task?
+
+    Such a network adds up what B and z say. The least loss of an additive model is a convex
+    problem, solved here for each mapping.
+    """
+
+    k: int = 10
+    """Selectors (and answers) for each B."""
+    n_b: int = 1000
+    """Number of distinct B strings."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Seeds of the mapping."""
+    steps: int = 300
+    """Iterations of the solver."""
+
+
+@dataclass(frozen=True)
+class Claims(Output):
+    """Which claims of both papers hold here, by which criterion, and on what evidence?
+
+    Every claim beside the paper's value: what was measured, its interval over seeds, the scale, and
+    a verdict that code computes from the committed tables. With --only, one claim in full.
+    """
+
+    only: tuple[str, ...] = ()
+    """Names of claims to weigh; all if not given."""
+    evidence: Path | None = None
+    """Folder with one folder of tables for each study; the committed one if not given."""
+
+
+@dataclass(frozen=True)
+class Evidence(Output):
+    """What do the runs of a sweep say, in tables small enough to commit?
+
+    Gathers settings, seeds, outcomes and the answers of every run of a sweep, and how they were
+    made, into the folder of one study, for `claims` to read.
+    """
+
+    study: str = ""
+    """Name of the study, and of its folder."""
+    sweep: Path | None = None
+    """Folder of a sweep: a directory for each run."""
+    answers: tuple[Path, ...] = ()
+    """Instead of a sweep: files that analyses wrote with --json."""
+    evidence: Path | None = None
+    """Folder to write the study's folder into; the committed one if not given."""
+
+
 def question(request: type) -> str:
     """Gives the question that an analysis answers."""
     return (request.__doc__ or "").strip().splitlines()[0]
@@ -331,6 +381,9 @@ REQUESTS: dict[str, type[Output]] = {
     "kinetics": Kinetics,
     "symmetric_model": SymmetricModel,
     "pool_model": PoolModel,
+    "linear_net": LinearNet,
     "explorer": Explorer,
+    "claims": Claims,
+    "evidence": Evidence,
 }
 """Every analysis by the name of its module, in the order in which one would ask."""

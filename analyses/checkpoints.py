@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from analyses.cache import keep, look_up
-from mechinterp.workers import in_processes
 from circuits.errors import InputError
 from circuits.side_by_side import one_thread
 from mechinterp.config import to_json
 from mechinterp.runs import Run
 from mechinterp.runs.metrics_log import METRICS
+from mechinterp.workers import in_processes
 
 Measure = Callable[[Any], pd.DataFrame]
 """Measures the model of one checkpoint; gives any number of rows."""

@@ -21,12 +21,12 @@ from analyses.formation_tables import bands, measured_tables, series_of
 from analyses.gradient_trust import trust
 from analyses.lifetimes import births
 from analyses.loss_events import leads, loss_events
-from mechinterp.workers import n_cores
 from circuits.edge_attribution import METHODS, Method
 from circuits.errors import InputError, near_matches
 from circuits.graph import GRANULARITIES, Granularity
 from mechinterp.runs import Run
 from mechinterp.tracing import Ablation
+from mechinterp.workers import n_cores
 
 AFTER = 2
 """Checkpoints needed after the early ones: a birth has to last."""

@@ -14,7 +14,6 @@ from analyses.checkpoints import check_examples, progress, versions
 from analyses.pool_cells import Cell, PoolGrid, train_cell
 from analyses.rows import Row, records
 from analyses.time_figure import line_colour
-from mechinterp.workers import in_processes
 from circuits.errors import InputError
 from circuits.figures.theme import LIGHT, Theme, themed
 from mechinterp.config import MarkovChainsConfig
@@ -23,6 +22,7 @@ from mechinterp.minimal_models.figures import capacity_figure
 from mechinterp.minimal_models.pool_capacity import GENERALISES, MEMORISED, capacity
 from mechinterp.minimal_models.pool_training import PoolTraining
 from mechinterp.tasks.markov_chains import MarkovChains
+from mechinterp.workers import in_processes
 
 NORMAL = 1.959964
 

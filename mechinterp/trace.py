@@ -22,6 +22,7 @@ Examples:
   python -m mechinterp.trace --ckpt step_4000
   python -m mechinterp.trace --run markov-k4 --ckpt last --ablation mean
   python -m mechinterp.trace --ckpt 4000 --json trace.json --html trace.html
+  python -m mechinterp.trace --run markov-k4 --ckpt all --json traces.json
   python -m mechinterp.trace --model pythia-70m --revision 3000 --data pairs.jsonl"""
 
 
@@ -30,7 +31,7 @@ class Trace:
     """Options of the command."""
 
     ckpt: str | None = None
-    """Which checkpoint: step_4000, 4000, first, last, or a path to a checkpoint directory."""
+    """Which checkpoint: step_4000, 4000, first, last, a path to a checkpoint directory, or all."""
     run: str | None = None
     """Name of a run, or a path to its directory; see above for the one that is meant without."""
     root: Path | None = None
@@ -66,6 +67,12 @@ class Trace:
     """Where to compute: cpu, cuda, cuda:1, ..."""
     memory_budget: str | None = None
     """Most memory that the process may take, for instance 2GiB; what does not fit is refused."""
+    engine: Literal["local", "ray"] = "local"
+    """With --ckpt all: processes on this machine, or a Ray cluster (needs the extra [ray])."""
+    jobs: int | None = None
+    """With --ckpt all: checkpoints at the same time; the number of cores if not given."""
+    address: str | None = None
+    """With --engine ray: the cluster to join, such as auto."""
     quiet: bool = False
     """Print nothing; write the files only."""
 
@@ -74,6 +81,11 @@ def act(request: Trace) -> None:
     """Traces, prints and writes."""
     _refuse_bad_numbers(request)
     _refuse_mixtures(request)
+    if request.ckpt == "all":
+        from mechinterp.trace_all import trace_all
+
+        trace_all(request)
+        return
     # Imported here so that --help and a mistyped option answer at once.
     with heavy_imports():
         from mechinterp.trace_report import trace_and_report
@@ -86,12 +98,15 @@ def act(request: Trace) -> None:
 def _refuse_bad_numbers(request: Trace) -> None:
     if request.examples < 2:
         raise InputError(f"examples is {request.examples}; an interval needs at least 2")
+    if request.jobs is not None and request.jobs < 1:
+        raise InputError(f"jobs is {request.jobs}; it has to be 1 or more")
     if request.top < 0:
         raise InputError(f"top is {request.top}; it has to be 0 or more")
 
 
 def _refuse_mixtures(request: Trace) -> None:
-    """Options of a run and of another model are not for each other."""
+    """Options of a run, of all its checkpoints and of another model are not for each other."""
+    _refuse_one_or_all(request)
     if request.model is None:
         for name in ("revision", "data", "metric"):
             if getattr(request, name) is not None:
@@ -106,6 +121,23 @@ def _refuse_mixtures(request: Trace) -> None:
             raise InputError(f"--{name} is of a run and --model is none: give one of the two")
     if request.data is None:
         raise InputError("--model needs --data FILE.jsonl, the pairs to trace it on")
+
+
+def _refuse_one_or_all(request: Trace) -> None:
+    """Options of one checkpoint and of all of them are not for each other."""
+    if request.ckpt == "all":
+        for name in ("html", "memory_budget"):
+            if getattr(request, name) is not None:
+                raise InputError(
+                    f"--{name.replace('_', '-')} is for one checkpoint, not --ckpt all; "
+                    "`python -m analyses explorer` makes a page of all"
+                )
+        return
+    for name in ("jobs", "address"):
+        if getattr(request, name) is not None:
+            raise InputError(f"--{name} goes with --ckpt all")
+    if request.engine != "local":
+        raise InputError(f"--engine {request.engine} goes with --ckpt all")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -15,6 +15,9 @@ from mechinterp.sweep.outcome import read_outcome
 from mechinterp.sweep.planning import Planned
 from mechinterp.sweep.spec import Keep, Spec
 
+IMPORTED = ("mechinterp.sweep.one_run", "pandas", "plotly.graph_objects", "scipy.stats")
+"""Modules that training and most following commands need, slow to import."""
+
 
 @dataclass(frozen=True)
 class Job:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from circuits.errors import InputError
 from mechinterp.command import heavy_imports
+from mechinterp.engines.local import run_local
 from mechinterp.runs.atomic import plain_errors, replace_file
-from mechinterp.sweep.jobs import jobs_of, left_to_do, one_line
-from mechinterp.sweep.local_engine import run_local
+from mechinterp.sweep.jobs import IMPORTED, jobs_of, left_to_do, one_line
 from mechinterp.sweep.planning import Planned, directories_of
 from mechinterp.sweep.progress import Watch
 from mechinterp.sweep.spec import Spec
@@ -37,13 +37,13 @@ def run_sweep(
     steps = {job.path.name: job.config.training.steps for job in jobs}
     with Watch(spec.name, steps, len(runs) - len(jobs), request.quiet) as watch:
         if request.engine == "ray":
-            from mechinterp.sweep.ray_engine import run_ray
+            from mechinterp.engines.ray_cluster import run_ray
 
             ended = run_ray(jobs, one_line, request.address, request.threads, request.gpus, watch)
         else:
             from mechinterp.sweep.command import jobs_at_once
 
-            ended = run_local(jobs, one_line, jobs_at_once(request), watch)
+            ended = run_local(jobs, one_line, jobs_at_once(request), watch, IMPORTED)
     return _conclude(len(runs), len(jobs), ended, folder, request.quiet)
 
 

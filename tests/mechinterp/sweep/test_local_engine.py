@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 from circuits.errors import InputError
+from mechinterp.engines.local import run_local
 from mechinterp.runs import Run
-from mechinterp.sweep.jobs import jobs_of, left_to_do, one_line
-from mechinterp.sweep.local_engine import run_local
+from mechinterp.sweep.jobs import IMPORTED, jobs_of, left_to_do, one_line
 from mechinterp.sweep.outcome import read_outcome
 from mechinterp.sweep.planning import directories_of, planned
 from mechinterp.sweep.spec import read_spec
@@ -36,7 +36,7 @@ def _alone(job, path):
 def test_every_run_is_trained_once_with_the_weights_it_has_alone(description, tmp_path):
     jobs = _jobs(description(), tmp_path / "runs")
     assert left_to_do(jobs) == jobs
-    ended = run_local(jobs, one_line, 2, _silent)
+    ended = run_local(jobs, one_line, 2, _silent, IMPORTED)
     assert ended == {job.path.name: "budget" for job in jobs}
     assert left_to_do(jobs) == []
     hashes = {Run.open(str(job.path)).checkpoint_hash(24) for job in jobs}
@@ -58,7 +58,7 @@ def test_a_killed_process_is_started_again_and_changes_nothing(description, tmp_
                 killed.append(job.path.name)
 
     slow = [_slower(job) for job in jobs]
-    ended = run_local(slow, one_line, 1, kill_once)
+    ended = run_local(slow, one_line, 1, kill_once, IMPORTED)
     assert len(killed) == 1
     assert set(ended.values()) == {"budget"}
     hashes = [Run.open(str(job.path)).checkpoint_hash(job.config.training.steps) for job in slow]

@@ -1,6 +1,6 @@
-"""Runs of a sweep side by side on this machine, a process each; a process that dies loses nothing.
+"""Pieces of work side by side on this machine, a process each; one that dies is started again.
 
-Processes are forked from one that has imported torch and TransformerLens, so a run starts at once.
+Processes are forked from one that has imported what is slow to import, so each starts at once.
 """
 
 import multiprocessing
@@ -16,12 +16,10 @@ from circuits.errors import InputError
 from mechinterp.workers import interrupts_held_back, start_worker
 
 ATTEMPTS = 3
-"""How often a run is started whose process dies without a word, as for want of memory."""
-
-_IMPORTED = ("mechinterp.sweep.one_run", "pandas", "plotly.graph_objects", "scipy.stats")
+"""How often work is started whose process dies without a word, as for want of memory."""
 
 Report = Callable[[Sequence[Any], dict[str, str]], None]
-"""Called now and then with the jobs at work and what became of the others, by directory name."""
+"""Called now and then with the jobs at work and what became of the others, by name."""
 
 
 @dataclass
@@ -32,22 +30,27 @@ class _Worker:
 
 
 def run_local(
-    jobs: Sequence[Any], work: Callable[[Any], str], at_once: int, report: Report
+    jobs: Sequence[Any],
+    work: Callable[[Any], str],
+    at_once: int,
+    report: Report,
+    imported: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Brings every run to its end.
+    """Does every piece of work.
 
     Args:
-        jobs: what to do, each with a `path`.
+        jobs: what to do, each with a `path` whose name is its own.
         work: does one, and says how it ended; picklable.
         at_once: processes at the same time.
         report: for progress.
+        imported: modules to import once, for all processes.
 
     Returns:
-        By name of the run's directory, how it ended; "failed: ..." for those that could not go on.
+        By name of its path, how each ended; "failed: ..." for those that could not go on.
         In every case, Ctrl-C included, no process is left behind.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(_IMPORTED))
+    context.set_forkserver_preload(list(imported))
     waiting = deque(jobs)
     attempts: dict[str, int] = {}
     ended: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Runs of a sweep on a Ray cluster; their directories lie on storage that every machine sees."""
+"""Pieces of work on a Ray cluster; their files lie on storage that every machine sees."""
 
 import contextlib
 import socket
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from circuits.errors import InputError
-from mechinterp.sweep.local_engine import ATTEMPTS, Report
+from mechinterp.engines.local import ATTEMPTS, Report
 
 PATIENCE = 60.0
 """Seconds for which a run may be locked by a worker that was lost and has not ended yet."""
@@ -21,10 +21,11 @@ def run_ray(
     gpus: float,
     report: Report,
 ) -> dict[str, str]:
-    """Brings every run to its end on the machines of a cluster.
+    """Does every piece of work on the machines of a cluster.
 
-    A run whose worker is lost is started again elsewhere, from its last checkpoint. On the same
-    kind of machine, with as many threads, the weights are those of the local engine bit for bit.
+    Work whose worker is lost is started again elsewhere; a run, from its last checkpoint.
+    On the same kind of machine, with as many threads, weights are those of the local engine bit for
+    bit.
 
     Args:
         jobs: what to do, each with a `path` that is the same on every machine.

@@ -1,0 +1,160 @@
+"""Claims about the phases of the Markov-chain task: which there are, and how they change."""
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from analyses.ledger.chain_runs import CHAINS, NAMES, log_of, nearest_distance, times
+from analyses.ledger.claim import Claim, Estimate, Measured, Part
+from analyses.ledger.criteria import most, most_part, number
+from analyses.ledger.seeds import (
+    geometric_over_seeds,
+    least_seeds,
+    scale_of,
+    truth,
+)
+from analyses.ledger.store import EvidenceStore, NoEvidence
+from analyses.rows import numbers, records
+
+NEAR = 0.05
+"""Distance (nats) to the nearest predictor of a phase up to which it counts as seen."""
+
+
+FEW_CHAINS = 4
+"""Largest K that counts as small: below the static crossing at every size that we run."""
+
+
+def four_phases(store: EvidenceStore) -> Measured:
+    """Is each of the four phases seen for some K at some step?"""
+    log = log_of(store)
+    parts, rows = [], []
+    for phase in NAMES:
+        distance = nearest_distance(log, phase)
+        there = log[(log["nearest_phase"] == phase) & (distance < NEAR)]
+        ranks = sorted(log["rank"].unique())
+        seen = [bool((there["rank"] == rank).any()) for rank in ranks]
+        ks = sorted(there["k"].astype(float).unique())
+        parts.append(
+            Part(f"{phase} is nearest, within {NEAR} nats, in most seeds", most(seen),
+                 f"{sum(seen)} of {len(seen)} seeds, K {', '.join(f'{k:g}' for k in ks) or 'none'}")
+        )  # fmt: skip
+        own = distance[(log["nearest_phase"] == phase).to_numpy()]
+        rows.append({"label": phase, "value": float(own.min()) if len(own) else math.nan})
+    n = sum(bool(part.held) for part in parts)
+    return Measured(
+        tuple(parts),
+        Estimate(n),
+        "phases of 4",
+        least_seeds(log, ("k",)),
+        scale_of(log),
+        pd.DataFrame(rows),
+        {"limit": NEAR},
+        "value: least distance to a predictor of the phase where that is the nearest",
+    )
+
+
+def few_chains(store: EvidenceStore) -> Measured:
+    """Does a small K end in 2-Mem without passing through 2-Gen?"""
+    log = log_of(store)
+    log = pd.DataFrame(log[log["k"].astype(float) <= FEW_CHAINS])
+    if log.empty:
+        raise NoEvidence(f"no run with K up to {FEW_CHAINS}")
+    spells = store.table(CHAINS, "phases-spells")
+    passed = set(spells[spells["phase"] == "2-Gen"]["run"])
+    last = log.groupby("run").tail(1)
+    least = log.groupby("run")["truth_new"].min()
+    share = numbers(last, "two_mem_train") / numbers(last, "two_gen_train")
+    found = geometric_over_seeds(last.assign(share=share).groupby("rank")["share"].mean())
+    worse = [bool(row["truth_new"] > 2 * least[row["run"]]) for row in records(last)]
+    parts = (
+        most_part(
+            "ends with KL to 2-Mem below a quarter of that to 2-Gen", (share < 0.25).tolist()
+        ),
+        most_part("never in 2-Gen", [run not in passed for run in last["run"]]),
+        most_part("new chains: KL to the truth more than twice its least", worse),
+    )
+    rows = [
+        {"label": f"K {row['k']:g}, {row['run']}", "value": one}
+        for row, one in zip(records(last), share, strict=True)
+    ]
+    return Measured(
+        parts,
+        found,
+        "2-Mem over 2-Gen",
+        least_seeds(last, ("k",)),
+        scale_of(log),
+        pd.DataFrame(rows),
+        {"criterion": 0.25},
+    )
+
+
+def transience(store: EvidenceStore) -> Measured:
+    """Is 2-Gen lost again to 2-Mem at intermediate K, and never with fresh chains?"""
+    table = times(store)
+    table = table.assign(lost=truth(table["transient"]), k=table["k"].astype(float))
+    finite, fresh = table[np.isfinite(table["k"])], table[~np.isfinite(table["k"])]
+    by_k = finite.groupby("k")["lost"].agg(["mean", "count"])
+    best = float(by_k["mean"].max()) if len(by_k) else math.nan
+    at = [float(str(k)) for k, mean in by_k["mean"].items() if mean == best]
+    kept = most([not lost for lost in fresh["lost"]])
+    parts = (
+        Part("in most runs at some finite K", _lost(finite), f"{best:.0%} at K {number(at[0])}"
+             if at else "no such run"),
+        Part("not with fresh chains, in most runs", kept,
+             f"{int(fresh['lost'].sum())} of {len(fresh)} runs"),
+    )  # fmt: skip
+    rows = [{"label": f"K {k:g}", "value": group["lost"].mean()} for k, group in table.groupby("k")]
+    return Measured(
+        parts,
+        Estimate(best),
+        "share of runs",
+        least_seeds(table, ("k",)),
+        scale_of(table),
+        pd.DataFrame(rows),
+        note="transient: entered 2-Gen, passed by 2-Mem, KL on new chains at least doubled since "
+        "its least while that on training chains fell",
+    )
+
+
+def _lost(finite: pd.DataFrame) -> bool | None:
+    """Most runs at the K where it is most common; no K with even half of them settles it."""
+    held = [most(group["lost"].to_list()) for _, group in finite.groupby("k")]
+    if any(one is True for one in held):
+        return True
+    return False if held and all(one is False for one in held) else None
+
+
+CLAIMS = (
+    Claim(
+        "four-phases",
+        "markov",
+        "Over K and training time four algorithms appear: 1-Gen, 1-Mem, 2-Gen and 2-Mem.",
+        "four",
+        "the paper's abstract",
+        "each is the nearest predictor, within 0.05 nats on training chains, in most seeds",
+        (CHAINS,),
+        four_phases,
+    ),
+    Claim(
+        "small-k-memorises",
+        "markov",
+        "Few training chains end in 2-Mem without passing through 2-Gen.",
+        "below K1*",
+        "a summary of the paper",
+        "K up to 4: ends with KL to 2-Mem below a quarter of that to 2-Gen, never in 2-Gen, KL on "
+        "new chains more than twice its least, each in most runs",
+        (CHAINS,),
+        few_chains,
+    ),
+    Claim(
+        "transience",
+        "markov",
+        "At intermediate K 2-Gen is transient: it gives way to 2-Mem.",
+        "K1* < K < K2*",
+        "summaries of the paper",
+        "in most runs at some finite K, and not with fresh chains in most runs",
+        (CHAINS,),
+        transience,
+    ),
+)

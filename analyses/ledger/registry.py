@@ -1,0 +1,46 @@
+"""All claims of the ledger, in the order in which a reader would ask."""
+
+from analyses.ledger import (
+    abrupt_claims,
+    asymmetry_claims,
+    capacity_claims,
+    circuit_claims,
+    curvature_claims,
+    entropic_claims,
+    falsified_claims,
+    falsified_training_claims,
+    head_claims,
+    kinetic_claims,
+    mechanism_claims,
+    minimal_claims,
+    noise_claims,
+    phase_claims,
+    plateau_claims,
+    snap_claims,
+    threshold_claims,
+    time_claims,
+    update_claims,
+)
+from analyses.ledger.claim import Claim
+
+CLAIMS: tuple[Claim, ...] = (
+    *plateau_claims.CLAIMS,
+    *time_claims.CLAIMS,
+    *snap_claims.CLAIMS,
+    *head_claims.CLAIMS,
+    *update_claims.CLAIMS,
+    *noise_claims.CLAIMS,
+    *entropic_claims.CLAIMS,
+    *curvature_claims.CLAIMS,
+    *asymmetry_claims.CLAIMS,
+    *falsified_claims.CLAIMS,
+    *falsified_training_claims.CLAIMS,
+    *phase_claims.CLAIMS,
+    *abrupt_claims.CLAIMS,
+    *threshold_claims.CLAIMS,
+    *kinetic_claims.CLAIMS,
+    *circuit_claims.CLAIMS,
+    *mechanism_claims.CLAIMS,
+    *minimal_claims.CLAIMS,
+    *capacity_claims.CLAIMS,
+)

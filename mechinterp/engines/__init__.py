@@ -1,0 +1,1 @@
+"""Where independent pieces of work are done: processes on this machine, or a Ray cluster."""
