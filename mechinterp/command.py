@@ -7,11 +7,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import tyro
 
-from circuits.errors import InputError
+from circuits.errors import InputError, near_matches
+from mechinterp.early_interrupt import interruptible, leaving_quietly
 
 _FRAME = re.compile("[╭╮╰╯│]")
 _RULE = re.compile("─{4,}")
@@ -38,6 +39,8 @@ def run_command(
         0 for success, 2 for a user's mistake, 130 after Ctrl-C.
     """
     try:
+        interruptible()
+        _refuse_unknown_word(kind, sys.argv[1:] if argv is None else argv)
         return act(_parse(kind, prog, description, argv)) or 0
     except InputError as error:
         print(f"{prog}: {' '.join(str(error).split())}", file=sys.stderr)
@@ -60,10 +63,29 @@ def heavy_imports() -> Iterator[None]:
     """
     gc.disable()
     try:
-        yield
+        with leaving_quietly(_prog()):
+            yield
     finally:
         gc.enable()
         gc.freeze()
+
+
+def _prog() -> str:
+    """The command that runs, as `python -m` was given it; its file where it was not."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return f"python -m {spec.name.removesuffix('.__main__')}" if spec else sys.argv[0]
+
+
+def _refuse_unknown_word(kind: Any, argv: list[str]) -> None:
+    """A mistyped subcommand, which tyro would call one unrecognised option among others."""
+    known = [
+        word.name for part in get_args(kind) for word in get_args(part)[1:] if hasattr(word, "name")
+    ]
+    if known and argv and not argv[0].startswith("-") and argv[0] not in known:
+        raise InputError(
+            f"there is no {argv[0]!r}; near matches: {near_matches(argv[0], known)}; "
+            "--help lists what is allowed"
+        )
 
 
 def _parse(kind: Any, prog: str, description: str, argv: list[str] | None) -> Any:

@@ -120,6 +120,21 @@ def load_weights(model: HookedTransformer, weights: Mapping[str, Tensor]) -> Hoo
     return model
 
 
+def on_device(model: HookedTransformer, device: str) -> HookedTransformer:
+    """Gives the model on a device.
+
+    Raises:
+        InputError: torch knows or has no such device.
+    """
+    if device == "cpu":
+        return model
+    try:
+        return model.to(torch.device(device))
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device {device!r} cannot be used: {reason}; use cpu") from error
+
+
 def _some(names: list[str], n: int = 6) -> str:
     shown = ", ".join(names[:n]) or "none"
     return shown + (f" and {len(names) - n} more" if len(names) > n else "")

@@ -127,4 +127,6 @@ def restore_optimizer(
         missing = [key for key in keys if key not in state]
         if missing:
             raise InputError(f"the stored optimizer state lacks {', '.join(missing)}")
-        optimizer.state[parameter] = {key.split("/")[0]: state[key].clone() for key in keys}
+        optimizer.state[parameter] = {
+            key.split("/")[0]: state[key].to(parameter.device, copy=True) for key in keys
+        }

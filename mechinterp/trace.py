@@ -1,5 +1,11 @@
 """`python -m mechinterp.trace`: what does this checkpoint compute, and through which edges?"""
 
+if __name__ == "__main__":
+    # Ahead of the other imports, which take a moment.
+    from mechinterp.early_interrupt import leave_quietly
+
+    leave_quietly("python -m mechinterp.trace")
+
 import dataclasses
 import os
 import sys

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from transformer_lens import HookedTransformer
 
-from circuits.errors import InputError
 from mechinterp.findings import Finding, find_mechanisms
 from mechinterp.memory_budget import refuse_what_does_not_fit, share_out
 from mechinterp.memory_needs import Shape
+from mechinterp.model import on_device
 from mechinterp.runs import Run
 from mechinterp.tasks import Measure, Pairs, Task
 from mechinterp.trace_parts import (
@@ -138,11 +138,4 @@ def load(run: Run, step: int, device: str = "cpu") -> HookedTransformer:
     Raises:
         InputError: the checkpoint is damaged, or torch knows or has no such device.
     """
-    model = run.model(step).eval()
-    if device == "cpu":
-        return model
-    try:
-        return model.to(torch.device(device))
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"device {device!r} cannot be used: {reason}; use cpu") from error
+    return on_device(run.model(step).eval(), device)

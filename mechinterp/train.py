@@ -1,5 +1,11 @@
 """`python -m mechinterp.train`: train a task's model, with checkpoints that can be resumed."""
 
+if __name__ == "__main__":
+    # Ahead of the other imports, which take a moment.
+    from mechinterp.early_interrupt import leave_quietly
+
+    leave_quietly("python -m mechinterp.train")
+
 import shlex
 import sys
 from dataclasses import dataclass, field
@@ -41,10 +47,14 @@ class _Options:
     """Continue an existing run from its newest intact checkpoint."""
     threads: int = 0
     """CPU threads; torch's own choice when 0. The result depends on it in the last bits."""
+    device: str = "cpu"
+    """Where to train: cpu, cuda, cuda:1, ..."""
     log_to: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Where the metrics go besides metrics.jsonl; each needs the extra of its name."""
     quiet: bool = False
-    """Print no progress."""
+    """Print no progress, and nothing at the end but what --json asks for."""
+    json: bool = False
+    """At the end, print one JSON object: the run, its path, steps, seconds and last metrics."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
 
@@ -87,8 +97,10 @@ def act(request: TrainMarginals | TrainMarkovChains) -> None:
         path,
         resume=request.resume,
         threads=request.threads,
+        device=request.device,
         log_to=request.log_to,
         quiet=request.quiet,
+        as_json=request.json,
         command=f"{PROG} {shlex.join(sys.argv[1:])}",
     )
 

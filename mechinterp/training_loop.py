@@ -12,7 +12,7 @@ from transformer_lens import HookedTransformer
 from circuits.errors import InputError
 from mechinterp.config import Forward, RunConfig, TrainingConfig, validate
 from mechinterp.gradient_noise import add_noise
-from mechinterp.model import build_model, load_weights, weights_of
+from mechinterp.model import build_model, load_weights, on_device, weights_of
 from mechinterp.optimizer import (
     learning_rate,
     make_optimizer,
@@ -83,6 +83,7 @@ def train(
     report: Report | None = None,
     say: Callable[[str], None] = lambda _: None,
     stop: StopRule = NO_RULE,
+    device: str = "cpu",
 ) -> Reason:
     """Trains one run from its configuration to its last step, or until a rule stops it.
 
@@ -97,13 +98,16 @@ def train(
         report: told about every row of metrics.
         say: told what somebody who continues a run should know, a line at a time.
         stop: what ends the run before its last step; the step it ends at is kept.
+        device: where to train: cpu, cuda, cuda:1, ... The initial weights and the batches are the
+            same everywhere.
 
     Returns:
         What ended it: "budget" or "converged".
 
     Raises:
         Diverged: the loss is no longer finite, or exploded by the rule.
-        InputError: the configuration is refused, or the run exists or is in use.
+        InputError: the configuration is refused, the run exists or is in use, or there is no such
+            device.
     """
     validate(config)
     stopper = Stopper(stop, config.task)
@@ -114,8 +118,8 @@ def train(
             "raise --n-ctx"
         )
     task.evaluation(config.training.eval_examples)  # refuses what the task cannot give
-    model = build_model(config.model, task.d_vocab)
-    zero = torch.zeros((), dtype=torch.float64)
+    model = on_device(build_model(config.model, task.d_vocab), device)
+    zero = torch.zeros((), dtype=torch.float64, device=device)
     state = TrainingState(model, make_optimizer(model, config.training), 0, zero, zero.clone())
     n_params = sum(p.numel() for p in model.parameters())
     with RunWriter.open(path, config, n_params, resume, command) as run:
@@ -138,7 +142,8 @@ def _restore(state: TrainingState, run: RunWriter) -> bool:
     state.step, weights, stored = point
     load_weights(state.model, weights)
     restore_optimizer(state.model, state.optimizer, stored)
-    state.loss_sum, state.loss_count = stored["loss_sum"].clone(), stored["loss_count"].clone()
+    state.loss_sum.copy_(stored["loss_sum"])
+    state.loss_count.copy_(stored["loss_count"])
     run.start_from(state.step)
     return True
 
@@ -181,6 +186,7 @@ def _update(
     training: TrainingConfig,
 ) -> None:
     set_learning_rate(state.optimizer, learning_rate(training, state.step))
+    tokens = tokens.to(state.loss_sum.device, non_blocking=True)
     loss = scored_loss(state.model, tokens, scored, training.forward)
     state.optimizer.zero_grad(set_to_none=True)
     loss.backward()

@@ -1,6 +1,7 @@
 """Training as somebody watches it: threads, a progress bar, and where the run is."""
 
 import contextlib
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from circuits.errors import InputError
 from mechinterp.config import RunConfig
 from mechinterp.metric_sinks import Sink, make_sink
+from mechinterp.runs.metrics_log import METRICS, read_rows
 from mechinterp.training_loop import Row, train
 
 SHOWN = ("train_loss", "candidate_loss", "z_gap", "loss_new")
@@ -27,9 +29,14 @@ def run_training(
     threads: int,
     quiet: bool,
     command: str,
+    as_json: bool = False,
     log_to: Sequence[Sink] = (),
+    device: str = "cpu",
 ) -> None:
     """Trains a run with progress on stderr: a bar on a terminal, a line now and then elsewhere.
+
+    At the end, what became of the run is printed: nothing where `quiet` is set, one JSON object
+    where `as_json` is, with `seconds` those of this call.
 
     Raises:
         InputError: as `mechinterp.training_loop.train`, for a negative thread count, and for a sink
@@ -51,10 +58,35 @@ def run_training(
             for one in reports:
                 one(step, row)
 
-        train(config, path, resume=resume, command=command, report=report, say=_say(quiet))
-    if not quiet:
-        minutes = (time.monotonic() - started) / 60
-        print(f"run {path.name}: {config.training.steps} steps, {minutes:.1f} min, in {path}")
+        train(
+            config,
+            path,
+            resume=resume,
+            command=command,
+            report=report,
+            say=_say(quiet),
+            device=device,
+        )
+    seconds = time.monotonic() - started
+    if as_json:
+        print(_ending(path, seconds))
+    elif not quiet:
+        spent = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
+        print(f"run {path.name}: {config.training.steps} steps, {spent}, in {path}")
+
+
+def _ending(path: Path, seconds: float) -> str:
+    last = list(read_rows(path / METRICS))[-1]
+    return json.dumps(
+        {
+            "run": path.name,
+            "path": str(path.resolve()),
+            "steps": last["step"],
+            "seconds": round(seconds, 3),
+            "metrics": last,
+        },
+        indent=2,
+    )
 
 
 def _say(quiet: bool) -> Callable[[str], None]:

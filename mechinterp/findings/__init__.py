@@ -1,10 +1,15 @@
 """Mechanism tests on one checkpoint, by name, for the tasks that they make sense for."""
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import Any
 
+import torch
+
 from circuits.errors import InputError
+from circuits.side_by_side import side_by_side
 from mechinterp.findings.finding import Finding
 from mechinterp.findings.heads import heads_finding
 from mechinterp.findings.induction import induction_finding
@@ -91,10 +96,27 @@ def find_mechanisms(
     checkpoint = Checkpoint(model, task, pairs, diagnostics, ablation)
     if only is not None:
         return [known[only](checkpoint)]
-    found = []
-    for name, finder in known.items():
+    return _all_of(known, checkpoint)
+
+
+def _all_of(known: dict[str, Finder], checkpoint: Checkpoint) -> list[Finding]:
+    """Runs every test, several at a time; each has a copy of the model, as hooks belong to one."""
+    on_cpu = checkpoint.pairs.clean.device.type == "cpu"
+    workers = min(torch.get_num_threads(), len(known)) if on_cpu else 1
+    spare: SimpleQueue[Checkpoint] = SimpleQueue()
+    for _ in range(workers - 1):
+        spare.put(replace(checkpoint, model=copy.deepcopy(checkpoint.model)))
+    spare.put(checkpoint)
+    found: dict[str, Finding] = {}
+
+    def test(name: str) -> None:
+        own = spare.get()
         try:
-            found.append(finder(checkpoint))
+            found[name] = known[name](own)
         except InputError as error:
-            found.append(Finding(name, (f"{name}: not tested: {error}",), {}))
-    return found
+            found[name] = Finding(name, (f"{name}: not tested: {error}",), {})
+        finally:
+            spare.put(own)
+
+    side_by_side(test, known, max(workers, 1))
+    return [found[name] for name in known]

@@ -1,5 +1,11 @@
 """`python -m mechinterp.runs`: list, show, verify, import and export runs."""
 
+if __name__ == "__main__":
+    # Ahead of the other imports, which take a moment.
+    from mechinterp.early_interrupt import leave_quietly
+
+    leave_quietly("python -m mechinterp.runs")
+
 import json
 import shlex
 import sys
@@ -10,20 +16,16 @@ from typing import Annotated, Literal
 import tyro
 
 from circuits.errors import InputError
-from mechinterp.command import run_command
+from mechinterp.command import heavy_imports, run_command
 from mechinterp.runs.locate import (
     DEFAULT_RUN,
     find_run,
     list_runs,
     new_run_path,
     nothing_found,
-    places,
 )
 
 PROG = "python -m mechinterp.runs"
-
-PAGES = Path("traces")
-"""Where `python -m mechinterp.trace` puts its pages."""
 
 DESCRIPTION = """Look at the runs on disk, check their hashes, or make a run of other checkpoints.
 
@@ -69,6 +71,10 @@ class VerifyRuns(_Options):
     """Name or path of the run; all runs when not given."""
     repair: bool = False
     """Remove temporary files that killed processes left behind."""
+    json: bool = False
+    """Print one JSON object, with the problems of each run, instead of lines."""
+    quiet: bool = False
+    """Print nothing but the problems; the exit code is 2 when there are any."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,10 @@ class ImportRun:
     directory when not given, where `export` puts it."""
     root: Path | None = None
     """Folder for the new run: MECHINTERP_RUNS when not given, else ./checkpoints."""
+    json: bool = False
+    """Print one JSON object: the run, its path and its steps."""
+    quiet: bool = False
+    """Print nothing."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +112,10 @@ class ExportRun:
     TransformerLens 4's convert_tl_checkpoint reads it."""
     root: Path | None = None
     """Folder of runs: MECHINTERP_RUNS when not given, else ./checkpoints, else the checkout's."""
+    json: bool = False
+    """Print one JSON object: the run, its steps and the weight files."""
+    quiet: bool = False
+    """Print nothing."""
 
 
 Request = (
@@ -148,72 +162,48 @@ def _show(request: ShowRun) -> None:
 
 
 def _verify(request: VerifyRuns) -> None:
-    from mechinterp.runs.lock import is_locked
-    from mechinterp.runs.manifest import steps_of
-    from mechinterp.runs.verifying import leftovers, problems_of, repair
+    from mechinterp.runs.verify_command import verify
 
-    if request.run is None:
-        runs = list(list_runs(request.root).values())
-        _verify_folders(request)
-    else:
-        runs = [find_run(request.run, request.root)]
-    if not runs:
-        print(f"no runs; {nothing_found(request.root)}")
-    problems: list[str] = []
-    for path in runs:
-        found = problems_of(path)
-        problems += found
-        state = f"{len(found)} problems" if found else "every hash matches"
-        print(f"{path.name}: {len(steps_of(path))} checkpoints, {state}")
-        if is_locked(path):
-            print(f"{path.name}: a process is writing to it; nothing is removed")
-        elif request.repair:
-            for gone in repair(path):
-                print(f"{path.name}: removed {gone.relative_to(path)}")
-        elif stray := leftovers(path):
-            print(f"{path.name}: {len(stray)} files of a killed process; --repair removes them")
-    _complain(problems)
-
-
-def _verify_folders(request: VerifyRuns) -> None:
-    from mechinterp.runs.atomic import remove_stray
-    from mechinterp.runs.tables import cache_folder
-    from mechinterp.runs.verifying import unborn
-
-    tables = cache_folder()
-    for folder in (*places(request.root), *([tables] if tables else []), PAGES):
-        for path in unborn(folder):
-            if request.repair:
-                remove_stray(path)
-            print(f"{path} was never finished; " + ("removed" if request.repair else "--repair"))
-
-
-def _complain(problems: list[str]) -> None:
-    if len(problems) == 1:
-        raise InputError(problems[0])
-    if problems:
-        print("\n".join(problems))
-        raise InputError(f"{len(problems)} problems, listed above; restore the files from a copy")
+    verify(
+        request.run,
+        request.root,
+        mend=request.repair,
+        quiet=request.quiet,
+        as_json=request.json,
+    )
 
 
 def _import(request: ImportRun) -> None:
     target = new_run_path(request.run, request.root)
-    from mechinterp.runs.importing import import_run
+    if not request.directory.is_dir():
+        raise InputError(f"{request.directory} is no directory; give one that holds state dicts")
+    with heavy_imports():
+        from mechinterp.runs.importing import import_run
 
     command = f"{PROG} {shlex.join(sys.argv[1:])}"
     config = request.config or request.directory / "config.json"
     steps = import_run(request.directory, config, target, command)
-    print(f"{target}: {len(steps)} checkpoints, step {steps[0]} to {steps[-1]}")
+    if request.json:
+        print(json.dumps({"run": target.name, "path": str(target), "steps": steps}, indent=2))
+    elif not request.quiet:
+        print(f"{target}: {len(steps)} checkpoints, step {steps[0]} to {steps[-1]}")
 
 
 def _export(request: ExportRun) -> None:
-    from mechinterp.runs.exporting import export_run
-    from mechinterp.runs.reader import Run
+    find_run(request.run, request.root)
+    if request.to.exists():
+        raise InputError(f"{request.to} exists already; choose another --to")
+    with heavy_imports():
+        from mechinterp.runs.exporting import export_run
+        from mechinterp.runs.reader import Run
 
     run = Run.open(request.run, request.root)
     steps = run.steps if request.ckpt == "all" else [run.resolve_step(request.ckpt)]
-    for path in export_run(run, steps, request.form, request.to):
-        print(f"wrote {path}")
+    files = [str(path) for path in export_run(run, steps, request.form, request.to)]
+    if request.json:
+        print(json.dumps({"run": run.name, "steps": steps, "files": files}, indent=2))
+    elif not request.quiet:
+        print("\n".join(f"wrote {file}" for file in files))
 
 
 def main(argv: list[str] | None = None) -> int:

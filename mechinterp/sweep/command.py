@@ -53,6 +53,9 @@ class RunSweep(_Options):
     """Print the runs with their estimated time and disk, and train nothing."""
     quiet: bool = False
     """Print no progress."""
+    json: bool = False
+    """At the end, print one JSON object of counts; with --dry-run, a list of the runs that are
+    left with their seconds and bytes."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +160,16 @@ def _write_tables(request: Table, folder: Path, table, metrics) -> None:
         print(table.to_string(index=False, na_rep="-"))
 
 
+def _names_command(argv: list[str]) -> bool:
+    """Whether the first word is a subcommand, or stands where one would, before the file."""
+    if not argv or argv[0] in _WORDS:
+        return bool(argv)
+    two_words = len(argv) > 1 and not any(word.startswith("-") for word in argv[:2])
+    return two_words and not Path(argv[0]).exists()
+
+
 def main(argv: list[str] | None = None) -> int:
     """Runs the command and gives its exit code."""
     given = sys.argv[1:] if argv is None else argv
-    words = given if given and given[0] in _WORDS else ["run", *given]
+    words = given if _names_command(given) else ["run", *given]
     return run_command(Request, act, prog=PROG, description=DESCRIPTION, argv=words)

@@ -30,10 +30,16 @@ class Job:
     after: tuple[str, ...]
     threads: int
     command: str
+    device: str = "cpu"
 
 
 def jobs_of(
-    spec: Spec, runs: Sequence[Planned], places: dict[str, Path], threads: int, command: str
+    spec: Spec,
+    runs: Sequence[Planned],
+    places: dict[str, Path],
+    threads: int,
+    command: str,
+    device: str = "cpu",
 ) -> list[Job]:
     """Gives the job of every run.
 
@@ -43,9 +49,10 @@ def jobs_of(
         places: their directories by key.
         threads: CPU threads of each.
         command: recorded with each.
+        device: where they train.
     """
     return [
-        Job(places[run.key], run.config, spec.stop, spec.keep, spec.after, threads, command)
+        Job(places[run.key], run.config, spec.stop, spec.keep, spec.after, threads, command, device)
         for run in runs
     ]
 

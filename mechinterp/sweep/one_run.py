@@ -46,7 +46,14 @@ def _train(job: Job) -> Outcome:
     started = time.monotonic()
     detail = ""
     try:
-        reason = train(job.config, job.path, resume=True, command=job.command, stop=job.stop)
+        reason = train(
+            job.config,
+            job.path,
+            resume=True,
+            command=job.command,
+            stop=job.stop,
+            device=job.device,
+        )
     except Diverged as error:
         reason, detail = "diverged", str(error)
     rows = Run.open(job.path).metrics()

@@ -1,5 +1,6 @@
 """A sweep from its runs to their ends: who is still to do, by which engine, and what came of it."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -32,7 +33,9 @@ def run_sweep(
     with plain_errors("create", folder):
         folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / "spec.toml", request.spec.read_bytes())
-    everything = jobs_of(spec, runs, directories_of(folder, runs), request.threads, command)
+    device = "cuda" if request.gpus else "cpu"
+    places = directories_of(folder, runs)
+    everything = jobs_of(spec, runs, places, request.threads, command, device)
     jobs = left_to_do(everything)
     steps = {job.path.name: job.config.training.steps for job in jobs}
     with Watch(spec.name, steps, len(runs) - len(jobs), request.quiet) as watch:
@@ -44,13 +47,19 @@ def run_sweep(
             from mechinterp.sweep.command import jobs_at_once
 
             ended = run_local(jobs, one_line, jobs_at_once(request), watch, IMPORTED)
-    return _conclude(len(runs), len(jobs), ended, folder, request.quiet)
+    return _conclude(len(runs), len(jobs), ended, folder, request)
 
 
-def _conclude(n_runs: int, n_jobs: int, ended: dict[str, str], folder: Path, quiet: bool) -> int:
+def _conclude(
+    n_runs: int, n_jobs: int, ended: dict[str, str], folder: Path, request: "RunSweep"
+) -> int:
     failed = {name: said for name, said in ended.items() if said.startswith("failed")}
     diverged = sum(said == "diverged" for said in ended.values())
-    if not quiet:
+    if request.json:
+        counts = {"runs": n_runs, "complete": n_runs - len(failed), "before": n_runs - n_jobs}
+        rest = {"diverged": diverged, "failed": failed, "folder": str(folder)}
+        print(json.dumps({**counts, **rest}, indent=2))
+    elif not request.quiet:
         print(
             f"{n_runs - len(failed)} of {n_runs} runs complete, {n_runs - n_jobs} of them before; "
             f"{diverged} diverged; in {folder}"
@@ -72,13 +81,19 @@ def dry_run(spec: Spec, runs: tuple[Planned, ...], folder: Path, request: "RunSw
     places = directories_of(folder, runs)
     left = {job.path for job in left_to_do(jobs_of(spec, runs, places, request.threads, ""))}
     todo = tuple(run for run in runs if places[run.key] in left)
-    print(f"{len(runs)} runs, {len(runs) - len(todo)} complete, in {folder}")
+    if not request.json:
+        print(f"{len(runs)} runs, {len(runs) - len(todo)} complete, in {folder}")
     if not todo:
+        if request.json:
+            print("[]")
         return
     print("timing a few steps of each kind of run", file=sys.stderr)
     with heavy_imports():
         from mechinterp.sweep.calibration import estimates
     table = estimates(todo, spec.keep, request.threads)
+    if request.json:
+        print(json.dumps(json.loads(table.to_json(orient="records")), indent=2))
+        return
     print(
         table.assign(minutes=(table["seconds"] / 60).round(1), MB=(table["bytes"] / 1e6).round(1))[
             ["run", "steps", "minutes", "MB"]

@@ -62,6 +62,23 @@ def test_a_run_has_its_steps_and_rows_and_learns(tmp_path):
     assert not _equal(_weights(tmp_path / "run", 0), _weights(tmp_path / "run", 30))
 
 
+def test_a_device_that_is_not_there_is_refused_before_a_run_is_made(tmp_path):
+    for device in ("cuda:99", "quantum"):
+        with pytest.raises(InputError, match=rf"device '{device}' cannot be used: .*; use cpu"):
+            train(SMALL, tmp_path / "run", device=device)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_gpu_trains_the_same_run_up_to_rounding(tmp_path):
+    train(SMALL, tmp_path / "gpu", device="cuda")
+    train(SMALL, tmp_path / "cpu")
+    cpu = _weights(tmp_path / "cpu", 30)
+    for name, tensor in _weights(tmp_path / "gpu", 30).items():
+        if not name.endswith("attn.b_K"):
+            torch.testing.assert_close(tensor, cpu[name], atol=1e-3, rtol=0)
+
+
 def test_the_loop_follows_plain_adamw(tmp_path):
     train(SMALL, tmp_path / "run")
     task = Marginals(SMALL.task)

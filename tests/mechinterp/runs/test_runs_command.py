@@ -53,7 +53,7 @@ def test_verify_is_content_with_a_good_run_and_names_the_damage_of_a_bad_one(
     flip(run_path / "step_4" / "model.safetensors", -1)
     assert main(["verify", "--root", str(run_path.parent)]) == 2
     said = capsys.readouterr()
-    assert said.out == "small: 7 checkpoints, 1 problems\n"
+    assert said.out == "small: 7 checkpoints, 1 problem\n"
     assert "small step_4: model.safetensors is damaged: its sha256 is" in said.err
     assert said.err.count("\n") == 1
     flip(run_path / "metrics.jsonl", 3)
@@ -121,3 +121,69 @@ def test_the_command_works_from_any_folder_without_loading_torch(run_path, tmp_p
         assert done.stderr == ""
         assert done.returncode == 0
         assert "small" in done.stdout
+
+
+def _json_of(capsys):
+    out, err = capsys.readouterr()
+    assert err == ""
+    return json.loads(out)
+
+
+def test_verify_as_json_names_the_problems_of_each_run(run_path, flip, capsys):
+    root = ["--root", str(run_path.parent)]
+    (run_path / "step_4" / ".tmp-2-x").write_bytes(b"")
+    (run_path.parent / ".tmp-3-other").mkdir()
+    assert main(["verify", *root, "--json"]) == 0
+    body = _json_of(capsys)
+    small = body["runs"][0]
+    assert (small["run"], small["checkpoints"], small["problems"]) == ("small", 7, [])
+    assert (small["leftovers"], small["removed"]) == (["step_4/.tmp-2-x"], False)
+    [unborn] = body["unfinished"]
+    assert unborn == {"path": str(run_path.parent / ".tmp-3-other"), "removed": False}
+    flip(run_path / "step_4" / "model.safetensors", -1)
+    flip(run_path / "metrics.jsonl", 3)
+    assert main(["verify", *root, "--json", "--repair"]) == 2
+    out, err = capsys.readouterr()
+    small = json.loads(out)["runs"][0]
+    assert small["removed"]
+    assert len(small["problems"]) == 2
+    assert "model.safetensors is damaged" in small["problems"][0]
+    assert err.count("\n") == 1
+    assert not (run_path / "step_4" / ".tmp-2-x").exists()
+
+
+def test_verify_quietly_prints_the_problems_alone(run_path, flip, capsys):
+    root = ["--root", str(run_path.parent)]
+    assert main(["verify", *root, "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    flip(run_path / "step_4" / "model.safetensors", -1)
+    assert main(["verify", *root, "--quiet"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "model.safetensors is damaged" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["export", "small", "--to", "."], ". exists already; choose another --to"),
+        (["export", "smal", "--to", "new"], "no run 'smal'"),
+        (["import", "nowhere", "--run", "new"], "nowhere is no directory"),
+        (["verfy"], "there is no 'verfy'; near matches: verify"),
+    ],
+)
+def test_a_mistake_is_answered_before_anything_heavy_is_imported(run_path, arguments, said):
+    code = (
+        "import sys; from mechinterp.runs.__main__ import main; code = main(sys.argv[1:]); "
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    root = ["--root", str(run_path.parent)] if len(arguments) > 1 else []
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments, *root],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1

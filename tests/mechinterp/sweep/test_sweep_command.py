@@ -42,6 +42,31 @@ def test_a_sweep_says_what_it_did_and_where(done, capsys):
     assert "4 of 4 runs complete, 4 of them before" in capsys.readouterr().out
 
 
+def test_a_sweep_as_json_is_one_object_of_counts(done, capsys):
+    folder, _ = done
+    assert _call(folder, str(folder / "tiny.toml"), "--json", "--quiet") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert json.loads(out) == {
+        "runs": 4,
+        "complete": 4,
+        "before": 4,
+        "diverged": 0,
+        "failed": {},
+        "folder": str(folder / "runs/tiny"),
+    }
+    assert _call(folder, str(folder / "tiny.toml"), "--json", "--dry-run") == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_mistyped_subcommand_is_told_from_a_file(done, capsys):
+    folder, _ = done
+    assert main(["statsu", str(folder / "tiny.toml")]) == 2
+    assert "there is no 'statsu'; near matches: status" in capsys.readouterr().err
+    assert main([str(folder / "tinny.toml")]) == 2
+    assert "tinny.toml" in capsys.readouterr().err
+
+
 def test_status_and_table_tell_of_every_run(done, capsys):
     folder, _ = done
     assert _call(folder, "status", str(folder / "tiny.toml")) == 0
