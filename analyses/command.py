@@ -1,6 +1,7 @@
 """The command behind `python -m analyses`: parse, ask, print, write."""
 
 import functools
+import json
 import operator
 import os
 import sys
@@ -33,6 +34,9 @@ Examples:
 class ListQuestions:
     """Name every analysis with the question it answers."""
 
+    json: bool = False
+    """Print JSON, the question by the name, instead of lines."""
+
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command and gives its exit code."""
@@ -48,9 +52,7 @@ def main(argv: list[str] | None = None) -> int:
 def act(request: Any) -> None:
     """Answers, prints and writes."""
     if isinstance(request, ListQuestions):
-        width = max(map(len, REQUESTS))
-        for name, kind in REQUESTS.items():
-            print(f"{_spelled(name):<{width}}  {question(kind)}")
+        _list(request.json)
         return
     for path in (request.json, request.html, getattr(request, "out", None)):
         if path:
@@ -60,6 +62,16 @@ def act(request: Any) -> None:
         module = import_module(f"analyses.{name}")
     answer = module.answer(request)
     _write(answer, request, title=f"{_spelled(name)}: {question(type(request))}")
+
+
+def _list(as_json: bool) -> None:
+    questions = {_spelled(name): question(kind) for name, kind in REQUESTS.items()}
+    if as_json:
+        print(json.dumps(questions, indent=2))
+        return
+    width = max(map(len, questions))
+    for name, asked in questions.items():
+        print(f"{name:<{width}}  {asked}")
 
 
 def _write(answer: "Answer", request: Output, title: str) -> None:

@@ -19,6 +19,12 @@ def test_the_list_names_every_analysis_with_its_question(capsys):
         assert question(kind).endswith("?")
 
 
+def test_the_list_as_json_is_the_question_by_the_name(capsys):
+    assert main(["list", "--json"]) == 0
+    questions = json.loads(capsys.readouterr().out)
+    assert questions == {name.replace("_", "-"): question(kind) for name, kind in REQUESTS.items()}
+
+
 @pytest.mark.parametrize("name", list(REQUESTS))
 def test_every_analysis_has_its_module(name):
     assert callable(import_module(f"analyses.{name}").answer)
