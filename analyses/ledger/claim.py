@@ -117,19 +117,31 @@ def judge(claim: Claim, store: EvidenceStore) -> Judged:
     missing.
 
     Raises:
-        InputError: a table is damaged, or lacks a column.
+        InputError: a table is damaged, lacks a column, or has no values in it.
     """
     try:
         measured = claim.measure(store)
     except NoEvidence as lack:
         measured = Measured(missing=str(lack))
-    except KeyError as error:
+    except InputError:
+        raise
+    except (KeyError, ValueError, IndexError) as error:
+        # Tables are read from disk: one that a measurement cannot digest is a damaged one.
+        if not isinstance(error, KeyError):
+            raise InputError(
+                f"the evidence for {claim.id} cannot be weighed ({_first_line(error)}): gather "
+                f"{' and '.join(claim.studies)} anew"
+            ) from error
         raise InputError(
             f"the evidence for {claim.id} lacks {error}: gather {' and '.join(claim.studies)} anew"
         ) from error
     reason = why_not_testable(measured, claim.min_seeds)
     verdict = "not testable at this scale" if reason else verdict_of(measured.parts)
     return Judged(claim, measured, verdict, reason)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def verdict_of(parts: Sequence[Part]) -> Verdict:

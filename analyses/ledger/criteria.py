@@ -65,6 +65,11 @@ def most_part(statement: str, flags: Sequence[bool]) -> Part:
     return Part(statement, most(flags), f"{sum(map(bool, flags))} of {len(flags)}")
 
 
+def every_part(statement: str, flags: Sequence[bool]) -> Part:
+    """A statement that has to hold everywhere, with where it does."""
+    return Part(statement, all(flags) and bool(flags), f"{sum(map(bool, flags))} of {len(flags)}")
+
+
 def shown(found: Estimate, digits: int = 3) -> str:
     """Writes a number with its interval: 1.19 (1.12 to 1.26)."""
     if math.isnan(found.value):

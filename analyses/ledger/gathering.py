@@ -20,6 +20,7 @@ from circuits.errors import InputError
 from mechinterp.config import MarginalsConfig, MarkovChainsConfig
 from mechinterp.runs import Run
 from mechinterp.runs.locate import is_run
+from mechinterp.tasks.chain_measures import predictor_gaps
 
 LOG_ROWS = 120
 """Rows of a run's log that are kept, evenly spread, the first and the last among them."""
@@ -141,7 +142,7 @@ def _derived(runs: Sequence[Run]) -> Tables:
         for name, table in _plateau(run).items():
             add(name, table, run)
     tables = {name: pd.concat(found, ignore_index=True) for name, found in parts.items()}
-    return tables | _crossing(runs)
+    return tables | _static(runs)
 
 
 def thinned(log: pd.DataFrame, rows: int = LOG_ROWS) -> pd.DataFrame:
@@ -178,11 +179,21 @@ def _plateau(run: Run) -> Tables:
     return {f"plateau-{name}": found[name] for name in KEPT["plateau"]}
 
 
-def _crossing(runs: Sequence[Run]) -> Tables:
-    """K_x of the study's chains, which no training is involved in; none for the marginals task."""
-    configs = [run.config.task for run in runs if isinstance(run.config.task, MarkovChainsConfig)]
+def _static(runs: Sequence[Run]) -> Tables:
+    """What no training is involved in: K_x of the study's chains, and how far 1-Gen and 2-Gen are
+    from the truth on the new chains that the runs log; none for the marginals task."""
+    configs = [run.config for run in runs if isinstance(run.config.task, MarkovChainsConfig)]
     if not configs:
         return {}
-    k_x, low, high = static_crossing(gap_table(configs[0], DRAWS, SEQUENCES))
+    task = configs[0].task
+    assert isinstance(task, MarkovChainsConfig)
+    k_x, low, high = static_crossing(gap_table(task, DRAWS, SEQUENCES))
     row = {"run": "-", "k_x": k_x, "low": low, "high": high}
-    return {"static-crossing": pd.DataFrame([row | {"draws": DRAWS, "sequences": SEQUENCES}])}
+    logged = configs[0].training.eval_examples
+    # New chains are the same whatever K is; without frozen ones no posterior over chains is needed.
+    gaps = predictor_gaps(dataclasses.replace(task, k="inf"), logged)
+    kept = {name: gaps[name] for name in ("one_gen_new", "two_gen_new")}
+    return {
+        "static-crossing": pd.DataFrame([row | {"draws": DRAWS, "sequences": SEQUENCES}]),
+        "static-gaps": pd.DataFrame([{"run": "-", **kept, "sequences": logged}]),
+    }

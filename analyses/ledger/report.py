@@ -27,6 +27,12 @@ COLUMNS = (
 )
 """Columns of the table with their widths."""
 
+INTERVALS = (
+    "Intervals, 95 %: Student's t over seeds (of ln for times and ratios); of exponents, seeds",
+    "drawn anew and widened for their number; of shares of runs, Clopper and Pearson's.",
+)
+"""How the intervals are made, for the reader of the table."""
+
 PAPERS = {
     "marginals": "Marginals Before Conditionals (arXiv 2603.10074)",
     "markov": "Distinct mechanisms underlying in-context learning (arXiv 2604.12151)",
@@ -54,7 +60,7 @@ def printed(judged: Sequence[Judged]) -> list[str]:
         own = [one for one in judged if one.claim.paper == paper]
         if own:
             lines += [title, *_lines(_table(own)), ""]
-    return [*lines, summary_of(judged)]
+    return [*lines, *INTERVALS, "", summary_of(judged)]
 
 
 def _table(judged: Sequence[Judged]) -> Table:

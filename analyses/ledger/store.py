@@ -50,8 +50,8 @@ class EvidenceStore:
     def runs(self, study: str) -> pd.DataFrame:
         """Gives one row a run with all its settings, the study's constant ones included.
 
-        Besides the columns of runs.csv: `seed`, its seeds as text; `rank`, its place among the
-        runs that differ from it in seeds alone.
+        Besides the columns of runs.csv: `seed`, its seeds as text; `rank`, the number of its seeds
+        among all that the study has, so that equal ranks mean equal seeds in any two settings.
 
         Raises:
             NoEvidence: the study is not there.
@@ -116,7 +116,6 @@ class EvidenceStore:
         seeds = [name for name in SEEDS if name in runs]
         runs["seed"] = [", ".join(f"{n} {row[n]}" for n in seeds) for _, row in runs.iterrows()]
         runs = runs.sort_values([*seeds, "run"], kind="stable").reset_index(drop=True)
-        varied = list(made.get("varies", ()))
-        grouped = runs.groupby(varied, dropna=False, sort=False) if varied else None
-        runs["rank"] = range(len(runs)) if grouped is None else grouped.cumcount()
-        return runs
+        # By seeds, not by place within a setting: a run may be missing from some setting.
+        alike = runs.groupby(seeds, dropna=False, sort=True).ngroup() if seeds else range(len(runs))
+        return runs.assign(rank=alike)

@@ -89,23 +89,44 @@ def at_transition(store: EvidenceStore) -> Measured:
 def beyond_momentum(store: EvidenceStore) -> Measured:
     """Is the agreement more than chance and the optimizer's momentum give?"""
     table = store.joined(SIZES, "weight-updates-averages")
-    free = only(table, table["momentum"] < FLAT, f"lag at which momentum gives less than {FLAT}")
-    far = pd.DataFrame(free[free["lag"] == free.groupby("run")["lag"].transform("min")])
-    # fmax leaves out a band that is not known, as for a single pair.
-    band = np.fmax(numbers(far, "mean_band"), numbers(far, "scatter_band"))
-    excess = numbers(far, "cosine") - numbers(far, "momentum") - band
-    found = overall(far, "cosine")
+    table = only(table, table["cosine"].notna(), "pair of updates")
+    far = pd.DataFrame(table[table["lag"] == table.groupby("run")["lag"].transform("max")])
     return Measured(
-        (most_part("agreement beyond momentum and chance", (excess > 0).tolist()),),
-        found,
+        (most_part("agreement beyond momentum and chance", _excess(far)),),
+        overall(far, "cosine"),
         "cosine",
         least_seeds(far, SETTINGS),
         scale_of(table),
         per_setting(far, "cosine", SETTINGS),
         {"momentum": float(far["momentum"].mean())},
-        f"whole run, lag {far['lag_steps'].min():g} to {far['lag_steps'].max():g} steps, the "
-        f"shortest at which momentum alone gives less than {FLAT}",
+        f"whole run, {_lags(far)}, the longest; {_at_shortest(table)}",
     )
+
+
+def _excess(table: pd.DataFrame) -> list[bool]:
+    """Whether each cosine is above momentum by more than chance gives."""
+    # fmax leaves out a band that is not known, as for a single pair.
+    band = np.fmax(numbers(table, "mean_band"), numbers(table, "scatter_band"))
+    excess = numbers(table, "cosine") - numbers(table, "momentum") - band
+    return (excess > 0).tolist()
+
+
+def _at_shortest(table: pd.DataFrame) -> str:
+    """The same at the shortest lag that momentum does not reach, which does not decide."""
+    free = table[table["momentum"] < FLAT]
+    if free.empty:
+        return f"momentum gives {FLAT} or more at every lag"
+    near = pd.DataFrame(free[free["lag"] == free.groupby("run")["lag"].transform("min")])
+    flags = _excess(near)
+    return (
+        f"at the shortest with momentum below {FLAT}, {_lags(near)}, "
+        f"{shown(overall(near, 'cosine'))}, beyond both in {sum(flags)} of {len(flags)}"
+    )
+
+
+def _lags(table: pd.DataFrame) -> str:
+    low, high = table["lag_steps"].min(), table["lag_steps"].max()
+    return f"lag {low:g} steps" if low == high else f"lag {low:g} to {high:g} steps"
 
 
 CLAIMS = (
@@ -123,8 +144,9 @@ CLAIMS = (
         "cosine-transition",
         "marginals",
         "At the transition they align.",
-        "about 0.8 at the peak (0.397 on average)",
-        "text of the paper for the peak, the repository's table for the mean; one seed",
+        "about 0.8 (K 20: 0.397 on average)",
+        "second-hand; the repository's table has 0.397 (K 20) and 0.838 (K 10) on average after "
+        "tau b, 0.8 to 0.9 at the peak; one seed each",
         "greatest smoothed cosine between tau/2 and 1.5 tau above 0.6 and 0.3 above the plateau's",
         (SIZES,),
         at_transition,
@@ -135,8 +157,7 @@ CLAIMS = (
         "The alignment is the loss's doing, not the lag's or the optimizer's.",
         "not controlled",
         "the paper has neither lags nor a model of momentum; the control is ours",
-        "at the shortest lag at which momentum alone gives less than 0.1, cosines exceed momentum "
-        "plus chance in most runs",
+        "at the longest lag, mean cosines exceed what momentum and chance (95 %) give in most runs",
         (SIZES,),
         beyond_momentum,
     ),

@@ -1,13 +1,14 @@
 """How long do the marginals runs of a study wait, and how do two arms of it compare?"""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from analyses.ledger.claim import UNKNOWN, Estimate
-from analyses.ledger.seeds import over_seeds, seeds_in
+from analyses.ledger.seeds import labelled, over_seeds, seeds_in
 from analyses.ledger.store import EvidenceStore, NoEvidence
 from analyses.rows import numbers
 
@@ -99,6 +100,21 @@ def ratio(one: pd.DataFrame, other: pd.DataFrame, column: str = "time") -> Ratio
     elif missed[1]:
         found, bound = found._replace(low=0.0), "at most"
     return Ratio(found, bound, len(both), sum(missed))
+
+
+def arrived(table: pd.DataFrame, settings: Sequence[str]) -> tuple[pd.DataFrame, str]:
+    """Leaves out settings of which a run ends first: those that got there are the quicker ones.
+
+    Returns:
+        The runs of the other settings, and a remark on those left out; empty if none is.
+    """
+    missed = table["time"].isna().groupby([table[n] for n in settings]).transform("sum")
+    kept, out = table[missed == 0], table[missed > 0]
+    if out.empty:
+        return pd.DataFrame(kept), ""
+    names = sorted({labelled(settings, key) for key, _ in out.groupby(list(settings))})
+    late = int(out["time"].isna().sum())
+    return pd.DataFrame(kept), f"left out, as {late} of their runs end first: {'; '.join(names)}"
 
 
 def pair_seeds(*arms: pd.DataFrame) -> int:

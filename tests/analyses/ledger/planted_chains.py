@@ -72,6 +72,7 @@ def chains() -> Tables:
             runs, lambda run: [{"step": end, "phase": phase} for phase, end in course(run)]
         ),
         "static-crossing": pd.DataFrame([crossing]),
+        "static-gaps": pd.DataFrame([{"run": "-", "one_gen_new": 0.3, "two_gen_new": 0.15}]),
         **traces(runs),
     }
 

@@ -179,7 +179,7 @@ REFUTING = {
     "cosine-transition": put(SIZE, "weight-updates-cosines", "cosine", 0.1),
     "cosine-optimiser": both(
         put(SIZE, "weight-updates-averages", "momentum", 0.05),
-        put(SIZE, "weight-updates-averages", "cosine", 0.06),
+        put(SIZE, "weight-updates-averages", "cosine", 0.06, lag=8),
     ),
     "lr-slows": tau_by(NOISE, lambda run: 0.5 / run["lr"]),
     "batch-slows": tau_by(NOISE, lambda run: 200.0 * (run["batch"] / 64) ** 0.3),

@@ -3,7 +3,7 @@ import pytest
 from analyses.ledger.claim import judge
 from analyses.ledger.registry import CLAIMS
 from analyses.ledger.store import EvidenceStore
-from tests.analyses.ledger.planted import write_world
+from tests.analyses.ledger.planted import PlantedStore
 from tests.analyses.ledger.refuting import REFUTING
 from tests.analyses.ledger.worlds import reproduced
 
@@ -32,12 +32,11 @@ def test_planted_evidence_reproduces_every_claim(name, store):
 
 
 @pytest.mark.parametrize("name", list(BY_ID))
-def test_evidence_against_a_claim_refutes_it(name, tmp_path):
+def test_evidence_against_a_claim_refutes_it(name):
     claim = BY_ID[name]
     world = reproduced(claim.studies)
     REFUTING[name](world)
-    write_world(world, tmp_path)
-    one = judge(claim, EvidenceStore(tmp_path))
+    one = judge(claim, PlantedStore(world))
     assert one.verdict == "not reproduced", [
         (part.statement, part.held, part.seen) for part in one.measured.parts
     ]
@@ -52,7 +51,7 @@ def test_without_evidence_a_claim_is_not_testable(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", [c.id for c in CLAIMS if c.studies != ("minimal-models",)])
-def test_two_seeds_give_no_verdict(name, tmp_path):
+def test_two_seeds_give_no_verdict(name):
     claim = BY_ID[name]
     world = reproduced(claim.studies)
     for tables in world.values():
@@ -62,17 +61,15 @@ def test_two_seeds_give_no_verdict(name, tmp_path):
         names = {*tables["runs"][kept]["run"], "-"}
         for table in list(tables):
             tables[table] = tables[table][tables[table]["run"].isin(names)]
-    write_world(world, tmp_path)
-    one = judge(claim, EvidenceStore(tmp_path))
+    one = judge(claim, PlantedStore(world))
     assert one.verdict == "not testable at this scale"
     assert one.reason == f"2 seeds; a verdict needs at least {claim.min_seeds}" or (
         "minimal-models" in one.reason
     )
 
 
-def test_seeds_of_the_weights_alone_do_not_count(tmp_path):
+def test_seeds_of_the_weights_alone_do_not_count():
     world = reproduced(["marginals-size"])
     world["marginals-size"]["runs"]["data_seed"] = 0
-    write_world(world, tmp_path)
-    one = judge(BY_ID["plateau-height"], EvidenceStore(tmp_path))
+    one = judge(BY_ID["plateau-height"], PlantedStore(world))
     assert one.reason == "1 seed; a verdict needs at least 3"

@@ -90,7 +90,7 @@ def test_verify_repair_removes_leftovers_and_nothing_else(run_path, capsys):
             ["import", "nowhere", "--config", "c.json", "--run", "a b"],
             "cannot be the name of a run",
         ),
-        (["import", "nowhere", "--config", "c.json", "--run", "new"], "cannot read c.json"),
+        (["import", "nowhere", "--config", "c.json", "--run", "new"], "nowhere is no directory"),
         (["import", "nowhere"], "--run"),
         (["remove"], "remove"),
     ],
