@@ -76,7 +76,7 @@ def law_figure(table: pd.DataFrame, unit: str, theme: Theme = LIGHT) -> go.Figur
 
     Args:
         table: `x`, `time` (NaN where a run ends first), `label` and `run`.
-        unit: what is read off, for the title.
+        unit: what is read off, for the title; "exponent on D" names the axis too.
         theme: colours and fonts.
     """
     figure = go.Figure()
@@ -97,8 +97,8 @@ def law_figure(table: pd.DataFrame, unit: str, theme: Theme = LIGHT) -> go.Figur
         figure,
         theme,
         unit,
-        xaxis={"title": {"text": "what varies"}, "type": "log"},
-        yaxis={"title": {"text": "time"}, "type": "log"},
+        xaxis={"title": {"text": unit.partition(" on ")[2] or "what varies"}, "type": "log"},
+        yaxis={"title": {"text": "waiting time (steps)"}, "type": "log"},
         height=420,
     )
 
