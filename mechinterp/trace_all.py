@@ -5,6 +5,7 @@ import hashlib
 import importlib.metadata
 import json
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from circuits.errors import InputError
+from mechinterp.config import MarginalsConfig
 from mechinterp.engines.local import run_local
 from mechinterp.runs import DEFAULT_RUN, Run
 from mechinterp.runs.atomic import plain_errors, replace_file
@@ -56,6 +58,7 @@ def trace_all(request: "Trace") -> None:
     run = Run.open(request.run or DEFAULT_RUN, request.root)
     if not run.steps:
         raise InputError(f"run {run.name} has no checkpoint yet")
+    _refuse_too_many(run, request.examples)
     options = {name: getattr(request, name) for name in _DECIDES}
     options["ablation"] = options["ablation"] or "zero"
     folder = cache_folder() or Path("traces")
@@ -79,6 +82,16 @@ def trace_all(request: "Trace") -> None:
         print(f"{len(jobs)} checkpoints of {run.name}, {len(jobs) - len(left)} traced before")
         if request.json:
             print(f"wrote {request.json}")
+
+
+def _refuse_too_many(run: Run, examples: int) -> None:
+    """Finds out before any process is started what each of them would find out."""
+    task = run.config.task
+    if isinstance(task, MarginalsConfig) and examples > task.k * task.n_b:
+        raise InputError(
+            f"--examples is {examples}, and the task of run {run.name} has {task.k * task.n_b} "
+            "sequences; ask for at most so many"
+        )
 
 
 def _job(run: Run, step: int, options: dict[str, Any], folder: Path) -> CheckpointJob:
@@ -146,11 +159,16 @@ def _parts(one: dict[str, Any]) -> tuple[str, str, str]:
     return head, edge, f"{len(one['circuit']['edges'])} of {len(one['edges'])}"
 
 
+EVERY = 20.0
+"""Seconds between two lines when there is no terminal to draw a bar on."""
+
+
 class _bar:
-    """Checkpoints traced so far, on a terminal; it leaves nothing behind."""
+    """Checkpoints traced so far: a bar that leaves nothing behind, or a line now and then."""
 
     def __init__(self, total: int, before: int, quiet: bool) -> None:
-        self._before = before
+        self._total, self._before = total, before
+        self._lines, self._last = not quiet and not sys.stderr.isatty(), time.monotonic()
         self._progress = Progress(
             TextColumn("tracing"),
             BarColumn(),
@@ -170,4 +188,8 @@ class _bar:
         self._progress.stop()
 
     def __call__(self, jobs: Sequence[Any], ended: dict[str, str]) -> None:
-        self._progress.update(self._task, completed=self._before + len(ended))
+        done = self._before + len(ended)
+        self._progress.update(self._task, completed=done)
+        if self._lines and time.monotonic() - self._last > EVERY:
+            self._last = time.monotonic()
+            print(f"{done} of {self._total} checkpoints traced", file=sys.stderr, flush=True)

@@ -79,6 +79,11 @@ def test_a_damaged_checkpoint_is_named_and_the_others_are_kept(
     assert not (tmp_path / "all.json").exists()
 
 
+def test_more_examples_than_the_task_has_are_refused_at_once(tiny_runs, capsys):
+    assert main(["--run", "lookup", "--ckpt", "all", "--root", str(tiny_runs)]) == 2
+    assert "--examples is 256, and the task of run lookup has 120" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
