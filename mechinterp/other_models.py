@@ -21,6 +21,7 @@ from transformer_lens import loading_from_pretrained as loading
 
 from circuits.errors import InputError, near_matches
 from mechinterp.loading_quietly import plain_loading
+from mechinterp.model import on_device
 
 CONFIG = "config.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
@@ -202,13 +203,7 @@ def load_model(
             f"logits differ by {gap:.1e} of the largest, allowed {LARGEST_GAP:.0e}; nothing was "
             "measured"
         )
-    if device == "cpu":
-        return model
-    try:
-        return model.to(torch.device(device))
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"device {device!r} cannot be used: {reason}; use cpu") from error
+    return on_device(model, device)
 
 
 def _hooked(source: Source, own: Any) -> HookedTransformer:

@@ -8,6 +8,7 @@ from typing import Any
 
 from circuits.errors import InputError
 from mechinterp.engines.local import ATTEMPTS, Report
+from mechinterp.runs.lock import InUse
 
 PATIENCE = 60.0
 """Seconds for which a run may be locked by a worker that was lost and has not ended yet."""
@@ -105,7 +106,9 @@ def _guarded(job: Any, work: Callable[[Any], str]) -> str:
     while True:
         try:
             return work(job)
-        except InputError as error:
-            if "in use" not in str(error) or time.monotonic() - started > PATIENCE:
+        except InUse as error:
+            if time.monotonic() - started > PATIENCE:
                 return f"failed: {error}"
             time.sleep(1.0)
+        except InputError as error:
+            return f"failed: {error}"

@@ -12,6 +12,10 @@ from mechinterp.runs.atomic import is_written, plain_errors
 LOCK = ".lock"
 
 
+class InUse(InputError):
+    """Another process is writing to the run; it may end soon."""
+
+
 class RunLock:
     """An exclusive lock on a run's directory, held by an open file in it.
 
@@ -53,7 +57,7 @@ class RunLock:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
             holder = os.read(self._descriptor, 20).decode("ascii", "replace").strip()
-            raise InputError(
+            raise InUse(
                 f"run {directory.name} is in use by another process (number {holder or '?'}); "
                 "wait until it ends, or stop it first"
             ) from None
