@@ -45,6 +45,10 @@ class RunSweep(_Options):
     """Runs at the same time on this machine; the number of cores if not given."""
     threads: int = 1
     """CPU threads of each run."""
+    stack: int = 1
+    """Train up to so many new runs that differ in seeds or data only as one, where a short trial
+    says that it is quicker (small models); each is then equal to its own training up to rounding,
+    no longer bit for bit."""
     address: str | None = None
     """Ray cluster to join, such as auto; one is started on this machine if not given."""
     gpus: float = 0.0
@@ -117,8 +121,9 @@ def act(request: RunSweep | Status | Table) -> int | None:
 def _refuse_bad_numbers(request: RunSweep) -> None:
     if request.jobs is not None and request.jobs < 1:
         raise InputError(f"jobs is {request.jobs}; it has to be 1 or more")
-    if request.threads < 1:
-        raise InputError(f"threads is {request.threads}; it has to be 1 or more")
+    for name, value in (("threads", request.threads), ("stack", request.stack)):
+        if value < 1:
+            raise InputError(f"{name} is {value}; it has to be 1 or more")
     if request.gpus < 0:
         raise InputError(f"gpus is {request.gpus}; it has to be 0 or more")
     if request.engine == "local" and (request.address is not None or request.gpus):

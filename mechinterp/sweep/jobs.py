@@ -1,4 +1,4 @@
-"""What is left to do of a sweep, and how a process does one piece of it.
+"""What is left to do of a sweep.
 
 This file imports nothing heavy: the process that watches a sweep needs no torch.
 """
@@ -15,7 +15,7 @@ from mechinterp.sweep.outcome import read_outcome
 from mechinterp.sweep.planning import Planned
 from mechinterp.sweep.spec import Keep, Spec
 
-IMPORTED = ("mechinterp.sweep.one_run", "pandas", "plotly.graph_objects", "scipy.stats")
+IMPORTED = ("mechinterp.sweep.one_stack", "pandas", "plotly.graph_objects", "scipy.stats")
 """Modules that training and most following commands need, slow to import."""
 
 
@@ -69,10 +69,3 @@ def _complete(job: Job) -> bool:
     asked = outcome.reason == "diverged" or set(job.after) <= set(outcome.after)
     thinned = job.keep != "metrics" or not steps_of(job.path)
     return asked and thinned
-
-
-def one_line(job: Job) -> str:
-    """Brings a run to its end and says how it ended, in a word."""
-    from mechinterp.sweep.one_run import finish
-
-    return finish(job).reason

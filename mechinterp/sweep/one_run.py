@@ -56,9 +56,14 @@ def _train(job: Job) -> Outcome:
         )
     except Diverged as error:
         reason, detail = "diverged", str(error)
-    rows = Run.open(job.path).metrics()
-    step = int(rows["step"].iloc[-1]) if len(rows) else 0
-    return Outcome(reason, step, detail, job.stop, round(time.monotonic() - started, 3))
+    seconds = round(time.monotonic() - started, 3)
+    return Outcome(reason, last_logged(job.path), detail, job.stop, seconds)
+
+
+def last_logged(run: Path) -> int:
+    """Gives the last step of a run that has a row of metrics; 0 without one."""
+    rows = Run.open(run).metrics()
+    return int(rows["step"].iloc[-1]) if len(rows) else 0
 
 
 def _run_module(line: str, run: Path) -> None:

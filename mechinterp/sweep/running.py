@@ -10,10 +10,11 @@ from circuits.errors import InputError
 from mechinterp.command import heavy_imports
 from mechinterp.engines.local import run_local
 from mechinterp.runs.atomic import plain_errors, replace_file
-from mechinterp.sweep.jobs import IMPORTED, jobs_of, left_to_do, one_line
+from mechinterp.sweep.jobs import IMPORTED, jobs_of, left_to_do
 from mechinterp.sweep.planning import Planned, directories_of
 from mechinterp.sweep.progress import Watch
 from mechinterp.sweep.spec import Spec
+from mechinterp.sweep.stacks import one_line, run_by_run, stacked, watched
 
 if TYPE_CHECKING:
     from mechinterp.sweep.command import RunSweep
@@ -37,17 +38,19 @@ def run_sweep(
     places = directories_of(folder, runs)
     everything = jobs_of(spec, runs, places, request.threads, command, device)
     jobs = left_to_do(everything)
+    work = stacked(jobs, request.stack)
     steps = {job.path.name: job.config.training.steps for job in jobs}
-    with Watch(spec.name, steps, len(runs) - len(jobs), request.quiet) as watch:
+    with Watch(spec.name, steps, len(runs) - len(jobs), request.quiet) as bar:
+        watch = watched(work, bar)
         if request.engine == "ray":
             from mechinterp.engines.ray_cluster import run_ray
 
-            ended = run_ray(jobs, one_line, request.address, request.threads, request.gpus, watch)
+            ended = run_ray(work, one_line, request.address, request.threads, request.gpus, watch)
         else:
             from mechinterp.sweep.command import jobs_at_once
 
-            ended = run_local(jobs, one_line, jobs_at_once(request), watch, IMPORTED)
-    return _conclude(len(runs), len(jobs), ended, folder, request)
+            ended = run_local(work, one_line, jobs_at_once(request), watch, IMPORTED)
+    return _conclude(len(runs), len(jobs), run_by_run(work, ended), folder, request)
 
 
 def _conclude(

@@ -35,7 +35,7 @@ def answer(folder):
 
 
 def tables(folder):
-    return {path.name: pd.read_parquet(path) for path in folder.glob("cache/*.parquet")}
+    return {path.name: pd.read_parquet(path) for path in folder.glob("cache/[!.]*.parquet")}
 
 
 @pytest.mark.parametrize("what", KILLS)

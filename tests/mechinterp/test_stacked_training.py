@@ -12,8 +12,10 @@ from mechinterp.config import (
     RunConfig,
     TrainingConfig,
 )
+from mechinterp.model import build_model
 from mechinterp.runs import Run
-from mechinterp.stacked_training import train_stacked
+from mechinterp.stacked_training import Ending, train_stacked
+from mechinterp.stopping import StopRule
 from mechinterp.training_loop import train
 
 LOOKUP = RunConfig(
@@ -98,3 +100,36 @@ def test_what_goes_run_by_run_is_refused(tmp_path):
         train_stacked([clipped], [tmp_path / "a"])
     with pytest.raises(InputError, match="no runs"):
         train_stacked([], [])
+
+
+def test_a_run_of_a_stack_stops_by_the_rule_that_stops_it_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr("mechinterp.stopping.SOLVED", 10.0)  # Every row counts as solved.
+    rule = StopRule(converged=2)
+    configs = [_varied(LOOKUP, 0), _varied(LOOKUP, 1)]
+    endings = train_stacked(configs, [tmp_path / "a", tmp_path / "b"], stop=rule)
+    assert endings == [Ending("converged"), Ending("converged")]
+    assert train(configs[1], tmp_path / "alone", stop=rule) == "converged"
+    stacked, alone = Run.open(tmp_path / "b"), Run.open(tmp_path / "alone")
+    assert stacked.steps == alone.steps == [0, 5]
+    assert list(stacked.metrics()["step"]) == list(alone.metrics()["step"]) == [0, 5]
+
+
+def test_a_run_that_diverges_takes_no_other_with_it(tmp_path, monkeypatch):
+    def spoiled(config, d_vocab):
+        model = build_model(config, d_vocab)
+        if config.init_seed == 1:
+            model.embed.W_E.data.fill_(float("nan"))
+        return model
+
+    monkeypatch.setattr("mechinterp.stacked_training.build_model", spoiled)
+    configs = [_varied(LOOKUP, 0), _varied(LOOKUP, 1)]
+    fine, lost = train_stacked(configs, [tmp_path / "a", tmp_path / "b"])
+    assert fine == Ending("budget")
+    assert lost.reason == "diverged"
+    assert "diverged before step 5" in lost.detail
+    assert Run.open(tmp_path / "b").steps == [0]
+    train(configs[0], tmp_path / "alone")
+    alone = Run.open(tmp_path / "alone").weights(12)
+    for name, tensor in Run.open(tmp_path / "a").weights(12).items():
+        if not name.endswith("attn.b_K"):
+            torch.testing.assert_close(tensor, alone[name], rtol=0, atol=2e-5)

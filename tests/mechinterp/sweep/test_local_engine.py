@@ -10,10 +10,11 @@ import pytest
 from circuits.errors import InputError
 from mechinterp.engines.local import run_local
 from mechinterp.runs import Run
-from mechinterp.sweep.jobs import IMPORTED, jobs_of, left_to_do, one_line
+from mechinterp.sweep.jobs import IMPORTED, jobs_of, left_to_do
 from mechinterp.sweep.outcome import read_outcome
 from mechinterp.sweep.planning import directories_of, planned
 from mechinterp.sweep.spec import read_spec
+from mechinterp.sweep.stacks import one_line
 from mechinterp.training_loop import train
 
 

@@ -6,9 +6,10 @@ import pytest
 from circuits.errors import InputError
 from mechinterp.engines.ray_cluster import run_ray
 from mechinterp.runs import Run
-from mechinterp.sweep.jobs import jobs_of, left_to_do, one_line
+from mechinterp.sweep.jobs import jobs_of, left_to_do
 from mechinterp.sweep.planning import directories_of, planned
 from mechinterp.sweep.spec import read_spec
+from mechinterp.sweep.stacks import one_line
 from mechinterp.training_loop import train
 
 ray = pytest.importorskip("ray")
