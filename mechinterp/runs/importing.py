@@ -18,6 +18,7 @@ from mechinterp.runs.checkpoint import write_checkpoint
 from mechinterp.runs.header import layout
 from mechinterp.runs.locate import RECORD
 from mechinterp.runs.manifest import MODEL, step_directory
+from mechinterp.runs.oversize import refuse_larger
 from mechinterp.runs.pickled_weights import read_state_dict
 from mechinterp.runs.record import new_record, record_bytes
 from mechinterp.runs.sealed_json import read_json
@@ -82,6 +83,8 @@ def import_run(source: Path, config_file: Path, target: Path, command: str) -> l
     if target.exists():
         raise InputError(f"{target} exists already; choose another --run")
     found = find_state_dicts(source)
+    # Ahead of the model, which a wrong configuration could make of any size.
+    _refuse_larger(config, next(iter(found.values())))
     model = build_model(config.model, make_task(config.task).d_vocab)
     n_params = sum(parameter.numel() for parameter in model.parameters())
     record = new_record(config, n_params, command, torch.get_num_threads())
@@ -99,6 +102,14 @@ def import_run(source: Path, config_file: Path, target: Path, command: str) -> l
                 write_checkpoint(directory, step, {MODEL: encode(weights)}, metrics=None)
         write_durably(run / RECORD, record_bytes(record))
     return list(found)
+
+
+def _refuse_larger(config: RunConfig, path: Path) -> None:
+    stored = sum(tensor.numel() for tensor in _read_tensors(path).values())
+    try:
+        refuse_larger(config.model, stored)
+    except InputError as error:
+        raise InputError(f"{path} cannot be imported: {error}") from None
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:

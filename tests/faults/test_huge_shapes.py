@@ -13,6 +13,7 @@ from circuits.interchange import from_eap_json
 from mechinterp.config import from_json, to_json
 from mechinterp.runs import Run
 from mechinterp.runs.header import layout
+from mechinterp.runs.importing import import_run
 from mechinterp.runs.manifest import read_manifest
 from mechinterp.runs.oversize import refuse_larger
 from mechinterp.runs.pickled_weights import read_state_dict
@@ -88,6 +89,24 @@ def test_a_configuration_far_larger_than_its_weights(changes, grown, tmp_path, r
     refused(lambda: Run.open(path).model(4), said)
     model = dataclasses.replace(LOOKUP.model, **changes)
     refused(lambda: refuse_larger(model, 10**4), said)
+
+
+@pytest.mark.parametrize("changes", [{"d_model": 2**20}, {"d_mlp": 2**40}], ids=str)
+def test_an_import_by_a_configuration_far_larger_than_its_weights(
+    changes, grown, tmp_path, refused
+):
+    (tmp_path / "dicts/step_4").mkdir(parents=True)
+    shutil.copy(grown / "lookup/step_4/model.safetensors", tmp_path / "dicts/step_4")
+    body = to_json(LOOKUP)
+    body["model"] |= changes
+    (tmp_path / "config.json").write_text(json.dumps(body))
+    refused(
+        lambda: import_run(
+            tmp_path / "dicts", tmp_path / "config.json", tmp_path / "run", "the command"
+        ),
+        "model.safetensors cannot be imported: the weights do not fit the configuration",
+    )
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("field", ["k", "n_b"])
