@@ -1,10 +1,13 @@
-"""Damaged descriptions of sweeps: each is planned, or refused in one line."""
+"""Damaged descriptions and outcomes of sweeps: each is read, or refused in one line."""
 
 import random
+from dataclasses import asdict
 
+from mechinterp.stopping import StopRule
+from mechinterp.sweep.outcome import OUTCOME, Outcome, read_outcome
 from mechinterp.sweep.planning import planned
 from mechinterp.sweep.spec import read_spec
-from tests.faults.mutating import ODD, mutate_bytes, withstanding
+from tests.faults.mutating import ODD, json_bytes, mutate_bytes, mutate_json, withstanding
 
 SPEC = """
 name = "grid"
@@ -60,3 +63,28 @@ def test_mutated_descriptions_are_planned_or_refused(tmp_path, count):
             path.write_bytes(mutant(random.Random(seed)))
             refused += files.offer(lambda: planned(read_spec(path)))
     assert 300 < refused < 600
+
+
+def test_mutated_outcomes_are_read_or_count_as_none(tmp_path, count):
+    rule = StopRule(converged=3, exploded=4.0)
+    body = asdict(Outcome("converged", 40, "", rule, 1.5, ("analyses plateau --run {run}",)))
+    path, none = tmp_path / OUTCOME, 0
+
+    def read() -> None:
+        nonlocal none
+        found = read_outcome(tmp_path, rule)
+        none += found is None
+        # What is believed has the promised form, and says that the run ended by this rule.
+        assert found is None or (found.stop == rule or found.reason == "budget")
+        assert found is None or type(found.step) is int
+
+    with withstanding(count) as files:
+        for seed in range(600):
+            chance = random.Random(seed)
+            whole = json_bytes(body)
+            mutated = (
+                mutate_bytes(whole, chance) if seed % 2 else json_bytes(mutate_json(body, chance))
+            )
+            path.write_bytes(mutated)
+            assert not files.offer(read)
+    assert 300 < none < 600
