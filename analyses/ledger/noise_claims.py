@@ -135,7 +135,7 @@ def _matched(table: pd.DataFrame) -> list[tuple[str, Ratio]]:
             if abs(np.log((lr / batch) / (lr2 / batch2))) < ALIKE:
                 arms = [arm.assign(last=arm["last"] * arm["lr"]) for arm in (one, other)]
                 name = f"({lr:g}, {batch:g}) over ({lr2:g}, {batch2:g})"
-                pairs.append((name, ratio(*arms, column="product")))
+                pairs.append((name, ratio(*arms, column="product", least=min(lr, lr2))))
     return pairs
 
 

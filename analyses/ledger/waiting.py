@@ -72,7 +72,9 @@ def with_arms(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.assign(arm=arms, d=runs["k"].astype(float) * runs["n_b"].astype(float))
 
 
-def ratio(one: pd.DataFrame, other: pd.DataFrame, column: str = "time") -> Ratio:
+def ratio(
+    one: pd.DataFrame, other: pd.DataFrame, column: str = "time", least: float = 1.0
+) -> Ratio:
     """How many times as long does one arm take as another, over matched seeds?
 
     A run that ends first counts with its last step, so that the ratio becomes a bound.
@@ -81,10 +83,11 @@ def ratio(one: pd.DataFrame, other: pd.DataFrame, column: str = "time") -> Ratio
         one: rows of the arm above the line: `rank`, `last` and the column.
         other: rows of the arm below it.
         column: the time to compare; may be scaled, as in examples, and then so is `last`.
+        least: what a shorter time counts as, in the unit of the column: one step.
     """
     missed = [int(arm[column].isna().sum()) for arm in (one, other)]
     logs = [
-        arm.assign(log=np.log(arm[column].fillna(arm["last"]).clip(lower=1.0)))
+        arm.assign(log=np.log(arm[column].fillna(arm["last"]).clip(lower=least)))
         .groupby("rank")["log"]
         .mean()
         for arm in (one, other)

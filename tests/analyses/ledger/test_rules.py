@@ -128,6 +128,13 @@ def test_ratios_pair_seeds_and_become_bounds():
     assert above(both.found, 1.0) is None
 
 
+def test_a_time_below_one_unit_is_compared_as_it_is_when_a_step_is_less():
+    # Learning rate times tau: 0.3 against 0.5, at a rate of 0.001.
+    found = ratio(arm([0.3, 0.3, 0.3]), arm([0.5, 0.5, 0.5]), least=0.001)
+    assert found.found.value == pytest.approx(0.6)
+    assert ratio(arm([0.3] * 3), arm([0.5] * 3)).found.value == 1.0  # as steps: both at once
+
+
 def course(width):
     """Rows every 10 steps: 1-Gen up to step 1000, then a straight fall of a given width."""
     steps = np.arange(0, 3000, 10)
