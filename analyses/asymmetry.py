@@ -6,13 +6,13 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from analyses.answer import Answer
-from analyses.asymmetry_pairs import check_roles, seeds_of, setting_of
-from analyses.asymmetry_ratios import ratio_table
-from analyses.asymmetry_times import PAPER, PAPER_EVERY, PAPER_NATS, PAPER_SHARE, times_of
 from analyses.catalogue import Asymmetry
 from analyses.checkpoints import read_from
+from analyses.directions.pairs import check_roles, seeds_of, setting_of
+from analyses.directions.ratios import ratio_table
+from analyses.directions.times import PAPER, PAPER_EVERY, PAPER_NATS, PAPER_SHARE, times_of
+from analyses.line_figure import line_colour
 from analyses.rows import Row, kept, records
-from analyses.time_figure import line_colour
 from circuits.errors import InputError
 from circuits.figures.theme import LIGHT, Theme, themed
 from mechinterp.runs import Run

@@ -9,18 +9,18 @@ import numpy as np
 import pandas as pd
 
 from analyses.answer import Answer
-from analyses.bounded_series import BoundedSeries
 from analyses.catalogue import CircuitFormation
-from analyses.changes_of_hands import hands
 from analyses.checkpoints import check_examples, measure_checkpoints, read_from
-from analyses.circuit_formation_figures import formation_figures
-from analyses.circuit_formation_summary import summary_lines
-from analyses.circuit_overlap import overlap
-from analyses.formation_measure import TRACED_LOSS, FormationMeasure, top_count
-from analyses.formation_tables import bands, measured_tables, series_of
-from analyses.gradient_trust import trust
-from analyses.lifetimes import births
-from analyses.loss_events import leads, loss_events
+from analyses.formation.bounded_series import BoundedSeries
+from analyses.formation.changes_of_hands import hands
+from analyses.formation.events import leads, loss_events
+from analyses.formation.figures import formation_figures
+from analyses.formation.gradient_trust import trust
+from analyses.formation.lifetimes import births
+from analyses.formation.measuring import TRACED_LOSS, FormationMeasure, top_count
+from analyses.formation.overlaps import overlap
+from analyses.formation.summary import summary_lines
+from analyses.formation.tables import bands, measured_tables, series_of
 from circuits.edge_attribution import METHODS, Method
 from circuits.errors import InputError, near_matches
 from circuits.graph import GRANULARITIES, Granularity
@@ -91,10 +91,10 @@ def formation(
         `edges` (`step, edge, source, reader, effect, low, high`, `se`, `significant`: beyond the
         margin in bounds that hold for all edges and steps together), `heads`, `scores` (of the
         mechanism tests), `diagnostics`, `agreement` (of gradient methods with exact effects),
-        `births` (see `lifetimes`), `hands` (see `changes_of_hands`), `overlap` (see
-        `circuit_overlap`), `trust` (see `gradient_trust`), `events` and `leads` (see
-        `loss_events`), `bands` (how wide the bounds are). A checkpoint of the reference scale takes
-        some 15 s of one core; one that was traced before is read from the cache.
+        `births` (see `lifetimes`), `hands` (see `changes_of_hands`), `overlap` (see `overlaps`),
+        `trust` (see `gradient_trust`), `events` and `leads` (see `events`), `bands` (how wide the
+        bounds are). A checkpoint of the reference scale takes some 15 s of one core; one that was
+        traced before is read from the cache.
 
     Raises:
         InputError: too few checkpoints, one that does not exist, or an option out of range.

@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 from analyses.answer import Answer
 from analyses.catalogue import Curvature
 from analyses.checkpoints import measure_checkpoints, read_from
-from analyses.curvature_figures import density_figure, eigenvalue_figure, noise_figure
-from analyses.curvature_rows import Effort, curvature_rows
-from analyses.hessian import Surface, example_losses
+from analyses.hessian.figures import density_figure, eigenvalue_figure, noise_figure
+from analyses.hessian.measuring import Effort, curvature_rows
+from analyses.hessian.surface import Surface, example_losses
 from circuits.errors import InputError
 from mechinterp.runs import Run
 

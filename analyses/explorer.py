@@ -10,9 +10,9 @@ import pandas as pd
 from analyses.answer import Answer
 from analyses.catalogue import Explorer
 from analyses.checkpoints import check_examples
-from analyses.explorer_data import ExplorerData, RunData
+from analyses.explorer_data.run import gather
+from analyses.explorer_data.tables import ExplorerData, RunData
 from analyses.explorer_page.assembling import explorer_page
-from analyses.explorer_run import gather
 from circuits.errors import InputError
 from mechinterp.runs import Run
 

@@ -5,13 +5,13 @@ import math
 import pandas as pd
 
 from analyses.answer import Answer
+from analyses.bypass.critical_k import arm_table, share_table
+from analyses.bypass.figures import gap_figure, share_figure
+from analyses.bypass.outcomes import PLAIN, outcome_table
+from analyses.bypass.static_losses import gap_table, mean_gaps, static_crossing
 from analyses.catalogue import Kinetics
 from analyses.checkpoints import read_from
-from analyses.kinetics_figures import gap_figure, share_figure
-from analyses.kinetics_outcomes import PLAIN, outcome_table
-from analyses.kinetics_threshold import arm_table, share_table
 from analyses.rows import Row, records
-from analyses.static_crossing import gap_table, mean_gaps, static_crossing
 from circuits.errors import InputError
 from mechinterp.runs import Run
 

@@ -7,11 +7,11 @@ import plotly.graph_objects as go
 
 from analyses.answer import Answer
 from analyses.catalogue import Phases
-from analyses.chain_distances import distance_row, distances
+from analyses.chains.phase_changes import transience, transitions
+from analyses.chains.predictor_distances import distance_row, distances
 from analyses.checkpoints import check_examples, measure_checkpoints, read_from
+from analyses.line_figure import Line, time_figure
 from analyses.rows import Row, records
-from analyses.time_figure import Line, time_figure
-from analyses.transitions import transience, transitions
 from circuits.errors import InputError
 from circuits.figures.theme import LIGHT, Theme
 from mechinterp.config import MarkovChainsConfig, task_name

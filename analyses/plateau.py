@@ -10,10 +10,10 @@ import plotly.graph_objects as go
 from analyses.answer import Answer
 from analyses.catalogue import Plateau
 from analyses.checkpoints import check_examples, measure_checkpoints, read_from
-from analyses.plateau_figures import loss_figure, mass_figure
-from analyses.plateau_level import knowledge_share, level_table, onset_table, plateau_end, verdict
 from analyses.rows import Row, keyed, records
-from analyses.tau import tau_table
+from analyses.waiting.figures import loss_figure, mass_figure
+from analyses.waiting.level import knowledge_share, level_table, onset_table, plateau_end, verdict
+from analyses.waiting.tau import tau_table
 from circuits.errors import InputError
 from mechinterp.config import MarginalsConfig, task_name
 from mechinterp.runs import Run

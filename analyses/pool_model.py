@@ -11,9 +11,9 @@ import plotly.graph_objects as go
 from analyses.answer import Answer
 from analyses.catalogue import PoolModel
 from analyses.checkpoints import check_examples, progress, versions
-from analyses.pool_cells import Cell, PoolGrid, train_cell
+from analyses.line_figure import line_colour
+from analyses.minimal_models.pool_cells import Cell, PoolGrid, train_cell
 from analyses.rows import Row, records
-from analyses.time_figure import line_colour
 from circuits.errors import InputError
 from circuits.figures.theme import LIGHT, Theme, themed
 from mechinterp.config import MarkovChainsConfig

@@ -8,12 +8,12 @@ import pandas as pd
 from analyses.answer import Answer
 from analyses.catalogue import Scaling
 from analyses.checkpoints import read_from
-from analyses.diverging_time import MIN_X as MIN_X_DIVERGING
-from analyses.diverging_time import diverging_time
-from analyses.power_law import MIN_X, power_law
+from analyses.laws.divergence import MIN_X as MIN_X_DIVERGING
+from analyses.laws.divergence import diverging_time
+from analyses.laws.figure import X_NAMES, scaling_figure
+from analyses.laws.points import READINGS, other_differences, points_of
+from analyses.laws.power import MIN_X, power_law
 from analyses.rows import Row, kept, numbers, records
-from analyses.scaling_figure import X_NAMES, scaling_figure
-from analyses.scaling_points import READINGS, other_differences, points_of
 from circuits.errors import InputError
 from mechinterp.runs import Run
 

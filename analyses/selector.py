@@ -10,11 +10,11 @@ import torch
 from analyses.answer import Answer
 from analyses.catalogue import Selector
 from analyses.checkpoints import check_examples, measure_checkpoints, read_from
+from analyses.line_figure import Line, time_figure
 from analyses.plateau import check_marginals, log_series
 from analyses.rows import Row, keyed, records
-from analyses.selector_lead import LOSSES, lead_table, lead_verdict
-from analyses.tau import tau_table
-from analyses.time_figure import Line, time_figure
+from analyses.waiting.lead import LOSSES, lead_table, lead_verdict
+from analyses.waiting.tau import tau_table
 from circuits.errors import InputError
 from circuits.figures.curves import onset_figure
 from circuits.intervals import mean_interval

@@ -11,12 +11,12 @@ import plotly.graph_objects as go
 from analyses.answer import Answer
 from analyses.catalogue import Snap
 from analyses.checkpoints import measure_checkpoints, read_from
-from analyses.collective import LEVEL, collective_row, holm
-from analyses.group_outcomes import group_outcomes
+from analyses.groups.collective import LEVEL, collective_row, holm
+from analyses.groups.outcomes import group_outcomes
+from analyses.line_figure import Line, time_figure
 from analyses.plateau import check_marginals, log_series
 from analyses.rows import keyed, numbers, records
-from analyses.tau import tau_table
-from analyses.time_figure import Line, time_figure
+from analyses.waiting.tau import tau_table
 from circuits.errors import InputError
 from circuits.figures.theme import LIGHT, Theme
 from mechinterp.runs import Run

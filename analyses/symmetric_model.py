@@ -11,7 +11,7 @@ from analyses.answer import Answer
 from analyses.cache import cached
 from analyses.catalogue import SymmetricModel
 from analyses.checkpoints import progress, versions
-from analyses.symmetric_report import MIN_LENGTHS, NORMAL, report
+from analyses.minimal_models.symmetric_report import MIN_LENGTHS, NORMAL, report
 from circuits.errors import InputError
 from mechinterp.minimal_models.chain_sample import ChainSample, draw_sample
 from mechinterp.minimal_models.cliff_time import CliffStudy, law_table, removal_table, tau_table

@@ -10,18 +10,18 @@ from analyses.answer import Answer
 from analyses.cache import cached
 from analyses.catalogue import WeightUpdates
 from analyses.checkpoints import progress, read_from
-from analyses.update_nulls import equal_norm_band, momentum_table, vanishing_lag
-from analyses.update_spans import Grid, choose_grid, choose_lags
-from analyses.update_sums import update_sums
-from analyses.update_tables import READINGS, average_table, cosine_table, phase_table, update_table
-from analyses.weight_groups import MODEL, FlatLayout
-from analyses.weight_updates_figures import (
+from analyses.updates.figures import (
     alignment_figure,
     cosine_figure,
     group_figure,
     momentum_figure,
     norm_figure,
 )
+from analyses.updates.nulls import equal_norm_band, momentum_table, vanishing_lag
+from analyses.updates.spans import Grid, choose_grid, choose_lags
+from analyses.updates.sums import update_sums
+from analyses.updates.tables import READINGS, average_table, cosine_table, phase_table, update_table
+from analyses.updates.weight_groups import MODEL, FlatLayout
 from mechinterp.runs import Run
 
 VERSION = "weight-updates-1"

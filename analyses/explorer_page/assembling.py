@@ -5,7 +5,7 @@ from importlib.resources import files
 
 from plotly.offline import get_plotlyjs
 
-from analyses.explorer_data import ExplorerData
+from analyses.explorer_data.tables import ExplorerData
 from analyses.explorer_page.content import page_content
 from circuits.figures.circuit_page import graph_script, graph_style, inline_json, theme_variables
 

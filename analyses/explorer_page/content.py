@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyses.explorer_data import Attention, ExplorerData, RunData, Setting
+from analyses.explorer_data.tables import Attention, ExplorerData, RunData, Setting
 from analyses.explorer_page.packing import (
     Packed,
     pack_grid,

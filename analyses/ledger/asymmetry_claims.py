@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from analyses.asymmetry_ratios import ratio_table
+from analyses.directions.ratios import ratio_table
 from analyses.ledger.claim import Claim, Estimate, Measured, Part
 from analyses.ledger.criteria import above, below, every, inside, number, shown
 from analyses.ledger.seeds import least_seeds, over_seeds, per_setting, scale_of
@@ -31,7 +31,7 @@ def ratios(store: EvidenceStore) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Compares az_to_b with bz_to_a on the same mappings under every bar.
 
     Returns:
-        What `analyses.asymmetry_ratios.ratio_table` gives, and the times behind it.
+        What `analyses.directions.ratios.ratio_table` gives, and the times behind it.
     """
     times = store.joined(REVERSE, "asymmetry-times")
     times = pd.DataFrame(times[times["variant"].isin(["az_to_b", "bz_to_a"])])

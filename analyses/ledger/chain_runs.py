@@ -15,7 +15,7 @@ NAMES = tuple(dict.fromkeys(PHASES.values()))
 """The four phases: 1-Gen, 1-Mem, 2-Gen, 2-Mem."""
 
 PLAIN = "unscaled"
-"""The arm without factors, as `analyses.kinetics_outcomes` calls it; that file imports training."""
+"""The arm without factors, as `analyses.bypass.outcomes` calls it; that file imports training."""
 
 FIXED = ("run", "k", "rank", "init_seed", "data_seed")
 """What a row derived of a run keeps of its settings."""
@@ -40,7 +40,7 @@ def outcomes(store: EvidenceStore, study: str = CHAINS) -> pd.DataFrame:
 
     Returns:
         `run`, `k`, `rank`, seeds, `arm` (its learning-rate factors), `outcome` (entered, bypassed
-        or undecided), as `analyses.kinetics_outcomes.outcome_table` has them.
+        or undecided), as `analyses.bypass.outcomes.outcome_table` has them.
     """
     spells = store.table(study, "phases-spells")
     entered = set(spells[spells["phase"] == "2-Gen"]["run"])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from analyses.circuit_overlap import overlap
+from analyses.formation.overlaps import overlap
 from analyses.ledger.chain_runs import CHAINS, NAMES
 from analyses.ledger.claim import Claim, Estimate, Measured, Part
 from analyses.ledger.criteria import most

@@ -7,8 +7,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from analyses.ledger.claim import Judged
+from analyses.line_figure import line_colour
 from analyses.rows import numbers
-from analyses.time_figure import line_colour
 from circuits.figures.theme import LIGHT, Theme, themed, visible_text
 
 SPREAD = 100.0

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analyses.asymmetry_times import times_of
+from analyses.bypass.static_losses import gap_table, static_crossing
+from analyses.chains.phase_changes import spells
+from analyses.directions.times import times_of
 from analyses.ledger.answer_tables import KEPT, Tables, analysis_of, tables_of
 from analyses.ledger.run_rows import ending, flat_settings, outcome_of, own, split_settings
 from analyses.ledger.store import RUNS
 from analyses.phases import log_phases
 from analyses.plateau import MEASURES, log_series, plateau_tables
-from analyses.static_crossing import gap_table, static_crossing
-from analyses.transitions import spells
 from circuits.errors import InputError
 from mechinterp.config import MarginalsConfig, MarkovChainsConfig
 from mechinterp.runs import Run

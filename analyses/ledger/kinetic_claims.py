@@ -2,7 +2,7 @@
 
 import math
 
-from analyses.kinetics_threshold import arm_table
+from analyses.bypass.critical_k import arm_table
 from analyses.ledger.chain_runs import PLAIN, outcomes
 from analyses.ledger.claim import Claim, Estimate, Measured, Part
 from analyses.ledger.criteria import number, shown

@@ -3,12 +3,12 @@
 import numpy as np
 import pandas as pd
 
+from analyses.laws.power import power_law
 from analyses.ledger.claim import Claim, Estimate, Measured, Part
 from analyses.ledger.criteria import above, every, inside, shown
 from analyses.ledger.seeds import least_seeds, per_setting, scale_of
 from analyses.ledger.store import EvidenceStore, NoEvidence
 from analyses.ledger.waiting import Ratio, arrived, chosen, pair_seeds, ratio, waits
-from analyses.power_law import power_law
 
 NOISE = "marginals-noise"
 

@@ -6,8 +6,8 @@ from analyses.ledger.claim import Claim, Estimate, Measured, Part
 from analyses.ledger.criteria import above, every, inside, shown
 from analyses.ledger.seeds import least_seeds, only, overall, per_setting, scale_of
 from analyses.ledger.store import EvidenceStore, NoEvidence
-from analyses.plateau_level import MARGINAL_SHARE
 from analyses.rows import records
+from analyses.waiting.level import MARGINAL_SHARE
 
 SIZES, CONTROLS = "marginals-size", "marginals-controls"
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pandas as pd
 
-from analyses.diverging_time import MIN_X, diverging_time
-from analyses.kinetics_threshold import counts_of, exact_interval, share_table, threshold
+from analyses.bypass.critical_k import counts_of, exact_interval, share_table, threshold
+from analyses.laws.divergence import MIN_X, diverging_time
 from analyses.ledger.chain_runs import CHAINS, PLAIN, outcomes, times
 from analyses.ledger.claim import UNKNOWN, Claim, Estimate, Measured, Part
 from analyses.ledger.criteria import contains, inside, most, number, shown

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from analyses.crossings import held_below
+from analyses.laws.power import power_law
 from analyses.ledger.claim import Claim, Estimate, Measured, Part
 from analyses.ledger.criteria import above, below, contains, inside, number, shown
 from analyses.ledger.plateau_claims import CONTROLS, SIZES
@@ -18,8 +18,8 @@ from analyses.ledger.seeds import (
 from analyses.ledger.seeds import only as only_rows
 from analyses.ledger.store import EvidenceStore, NoEvidence
 from analyses.ledger.waiting import Ratio, arrived, chosen, pair_seeds, ratio, waits, with_arms
-from analyses.power_law import power_law
 from analyses.rows import numbers
+from analyses.waiting.crossings import held_below
 
 PAPER_EXPONENT = 1.194
 

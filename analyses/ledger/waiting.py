@@ -49,7 +49,7 @@ def waits(
     Args:
         store: the evidence.
         study: of marginals runs, with the table plateau-taus.
-        definition: of tau, see `analyses.tau`.
+        definition: of tau, see `analyses.waiting.tau`.
         reading: "sound", crossed for good and interpolated, or "paper", first seen.
 
     Returns:

@@ -9,10 +9,10 @@ import torch
 from scipy.stats import ttest_rel
 
 from analyses import asymmetry
-from analyses.asymmetry_pairs import MAPPING, shared_settings
-from analyses.asymmetry_ratios import ratio_table
-from analyses.asymmetry_times import looks
 from analyses.catalogue import Asymmetry, Plateau
+from analyses.directions.pairs import MAPPING, shared_settings
+from analyses.directions.ratios import ratio_table
+from analyses.directions.times import looks
 from analyses.plateau import answer as ask_plateau
 from circuits.errors import InputError
 from mechinterp.config import (

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from analyses.chain_distances import distance_row, distances
+from analyses.chains.predictor_distances import distance_row, distances
 from circuits.errors import InputError
 from mechinterp.config import MarkovChainsConfig
 from mechinterp.predictors import one_mem_transition, two_gen, two_mem

@@ -10,9 +10,9 @@ from scipy.stats import spearmanr
 from analyses.catalogue import CircuitFormation
 from analyses.circuit_formation import answer, chosen_granularity, chosen_steps, formation
 from analyses.command import main
-from analyses.formation_measure import GRADIENT_STEPS, FormationMeasure, top_count
-from analyses.formation_scores import score_rows
-from analyses.loss_events import FIRST_FALL, PLATEAU_END
+from analyses.formation.events import FIRST_FALL, PLATEAU_END
+from analyses.formation.measuring import GRADIENT_STEPS, FormationMeasure, top_count
+from analyses.formation.scores import score_rows
 from circuits import Graph, edge_gradients
 from circuits.errors import InputError
 from circuits.selector_signals import SIGNALS

@@ -3,11 +3,11 @@ import pandas as pd
 import pytest
 import torch
 
-from analyses.bounded_series import BoundedSeries
-from analyses.changes_of_hands import hands
-from analyses.lifetimes import births
-from analyses.loss_events import leads
-from analyses.simultaneous import (
+from analyses.formation.bounded_series import BoundedSeries
+from analyses.formation.changes_of_hands import hands
+from analyses.formation.events import leads
+from analyses.formation.lifetimes import births
+from analyses.formation.simultaneous import (
     bonferroni_value,
     critical_value,
     largest_deviations,

@@ -4,8 +4,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from analyses.circuit_formation import stratum
-from analyses.circuit_overlap import overlap
-from analyses.gradient_trust import trust
+from analyses.formation.gradient_trust import trust
+from analyses.formation.overlaps import overlap
 from circuits.graph import Circuit, Graph
 from circuits.random_circuits import random_circuits
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from analyses.collective import (
+from analyses.groups.collective import (
     all_right,
     collective_row,
     holm,

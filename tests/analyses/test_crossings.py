@@ -1,6 +1,6 @@
 import numpy as np
 
-from analyses.crossings import first_below, held_below, redrawn, shifted
+from analyses.waiting.crossings import first_below, held_below, redrawn, shifted
 
 STEPS = np.arange(0.0, 200.0, 10.0)
 

@@ -9,8 +9,8 @@ import torch
 from analyses import curvature
 from analyses.catalogue import Curvature
 from analyses.curvature import verdict
-from analyses.eigenvalues import extremes, lanczos, power_iteration, spectral_nodes
-from analyses.hessian import Surface, example_losses
+from analyses.hessian.eigenvalues import extremes, lanczos, power_iteration, spectral_nodes
+from analyses.hessian.surface import Surface, example_losses
 from circuits.errors import InputError
 from mechinterp.config import MarginalsConfig, ModelConfig
 from mechinterp.model import build_model

@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyses.diverging_time import diverging_time, scan
-from analyses.power_law import power_law
+from analyses.laws.divergence import diverging_time, scan
+from analyses.laws.power import power_law
 from circuits.errors import InputError
 
 K = np.array([8.0, 16, 32, 64, 80, 90])

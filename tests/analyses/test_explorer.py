@@ -10,9 +10,9 @@ import torch
 from analyses.catalogue import Explorer
 from analyses.command import main
 from analyses.explorer import answer, rebuild_command
-from analyses.explorer_components import position_labels
-from analyses.explorer_course import chain_bands, curvature_points, phase_bands, update_tables
-from analyses.hessian import example_losses
+from analyses.explorer_data.components import position_labels
+from analyses.explorer_data.course import chain_bands, curvature_points, phase_bands, update_tables
+from analyses.hessian.surface import example_losses
 from circuits import edge_effects
 from circuits.direct_attribution import logit_attribution
 from mechinterp.runs import Run

@@ -1,6 +1,6 @@
 import torch
 
-from analyses.group_outcomes import group_outcomes
+from analyses.groups.outcomes import group_outcomes
 from mechinterp.config import MarginalsConfig
 from mechinterp.runs import Run
 from mechinterp.tasks import make_task

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from analyses import kinetics
+from analyses.bypass.critical_k import Counts, arm_table, exact_interval, no_shift_p, threshold
+from analyses.bypass.static_losses import crossing, gap_table, static_crossing
 from analyses.catalogue import Kinetics
-from analyses.kinetics_threshold import Counts, arm_table, exact_interval, no_shift_p, threshold
-from analyses.static_crossing import crossing, gap_table, static_crossing
 from circuits.errors import InputError
 from mechinterp.config import (
     MARKOV_MODEL,

@@ -10,9 +10,9 @@ from scipy.stats import ttest_1samp
 from analyses import pool_model, symmetric_model
 from analyses.catalogue import PoolModel, SymmetricModel
 from analyses.command import main
+from analyses.minimal_models.symmetric_report import mean_taus
 from analyses.pool_model import capacity_table, generalisation_table, with_ratio_interval
 from analyses.symmetric_model import with_intervals
-from analyses.symmetric_report import mean_taus
 from circuits.errors import InputError
 from mechinterp.config import MarkovChainsConfig
 from mechinterp.minimal_models.chain_sample import draw_sample

@@ -9,7 +9,7 @@ import pytest
 from analyses import plateau
 from analyses.catalogue import Plateau
 from analyses.plateau import MEASURES, plateau_tables, plateau_verdict
-from analyses.plateau_level import knowledge_share, onset_table, verdict
+from analyses.waiting.level import knowledge_share, onset_table, verdict
 from circuits.errors import InputError
 from mechinterp.config import MarginalsConfig, RunConfig
 from mechinterp.runs import Run

@@ -2,8 +2,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyses.power_law import lack_of_fit, line, power_law
-from analyses.seed_resamples import seed_resamples
+from analyses.laws.power import lack_of_fit, line, power_law
+from analyses.laws.resamples import seed_resamples
 from circuits.errors import InputError
 
 X = (100, 200, 400, 800)

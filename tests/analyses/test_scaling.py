@@ -7,8 +7,8 @@ import pytest
 
 from analyses import scaling
 from analyses.catalogue import Plateau, Scaling
+from analyses.laws.points import other_differences, points_of, seed_of, x_of
 from analyses.plateau import answer as ask_plateau
-from analyses.scaling_points import other_differences, points_of, seed_of, x_of
 from circuits.errors import InputError
 from mechinterp.config import MarginalsConfig, MarkovChainsConfig, RunConfig, TrainingConfig
 from mechinterp.runs import Run

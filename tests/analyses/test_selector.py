@@ -8,7 +8,7 @@ import torch
 from analyses import selector
 from analyses.catalogue import Selector
 from analyses.selector import MODEL, SelectorMeasure, selector_tables
-from analyses.selector_lead import LOSSES, lead_table, lead_verdict
+from analyses.waiting.lead import LOSSES, lead_table, lead_verdict
 from circuits.errors import InputError
 from circuits.selector_head import selector_evidence
 from circuits.selector_signals import SIGNALS

@@ -6,7 +6,7 @@ import pytest
 
 from analyses import snap
 from analyses.catalogue import Plateau, Snap
-from analyses.collective import collective_row, holm
+from analyses.groups.collective import collective_row, holm
 from analyses.plateau import answer as ask_plateau
 from analyses.snap import nearest_steps, snap_verdict
 from circuits.errors import InputError

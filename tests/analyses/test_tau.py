@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyses.tau import DEFINITIONS, tau_table
+from analyses.waiting.tau import DEFINITIONS, tau_table
 
 LN_K = math.log(10)
 TAU, WIDTH = 800.0, 40.0

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from analyses.time_figure import Line, time_figure
+from analyses.line_figure import Line, time_figure
 from circuits.errors import InputError
 
 TABLE = pd.DataFrame(

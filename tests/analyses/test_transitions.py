@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyses.transitions import (
+from analyses.chains.phase_changes import (
     first_rise,
     last_rise,
     phase_distance,

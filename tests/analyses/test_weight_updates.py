@@ -8,7 +8,7 @@ import torch
 
 from analyses import weight_updates
 from analyses.catalogue import WeightUpdates
-from analyses.update_nulls import (
+from analyses.updates.nulls import (
     equal_norm_band,
     momentum_cosine,
     momentum_table,
@@ -17,9 +17,9 @@ from analyses.update_nulls import (
     simulate_adamw,
     vanishing_lag,
 )
-from analyses.update_spans import choose_grid, choose_lags
-from analyses.update_tables import agreement, phase_table
-from analyses.weight_groups import FlatLayout
+from analyses.updates.spans import choose_grid, choose_lags
+from analyses.updates.tables import agreement, phase_table
+from analyses.updates.weight_groups import FlatLayout
 from circuits.errors import InputError
 from mechinterp.config import (
     CheckpointConfig,

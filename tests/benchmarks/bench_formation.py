@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from analyses.checkpoints import measure_checkpoints
-from analyses.formation_measure import FormationMeasure
+from analyses.formation.measuring import FormationMeasure
 from mechinterp.config import CheckpointConfig
 from mechinterp.runs import Run
 from mechinterp.runs.writer import RunWriter
@@ -62,9 +62,9 @@ class Starting:
     """Imports what a trace needs, and does nothing."""
 
     def __call__(self, number: int) -> str:
-        from analyses import formation_measure
+        from analyses.formation import measuring
 
-        return f"{formation_measure.__name__} {number}"
+        return f"{measuring.__name__} {number}"
 
 
 def report(run: Run) -> None:

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from analyses.explorer_data import Attention, ExplorerData, RunData, Setting
+from analyses.explorer_data.tables import Attention, ExplorerData, RunData, Setting
 
 LN_K = float(np.log(20))
 

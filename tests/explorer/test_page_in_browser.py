@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analyses.explorer_data import ExplorerData
+from analyses.explorer_data.tables import ExplorerData
 from analyses.explorer_page.assembling import explorer_page
 from tests.explorer.synthetic import made_up_data, made_up_run
 from tests.explorer.visiting import Visit

@@ -11,7 +11,7 @@ from analyses.ledger.gathering import LOG_ROWS, thinned
 from analyses.ledger.run_rows import split_settings
 from analyses.ledger.store import EvidenceStore, NoEvidence
 from analyses.ledger.waiting import waits
-from analyses.tau import tau_table
+from analyses.waiting.tau import tau_table
 from mechinterp.config import MarginalsConfig, ModelConfig, RunConfig, TrainingConfig
 from mechinterp.runs import Run
 from tests.analyses.planted_logs import falling, plant_log

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from analyses.kinetics_outcomes import PLAIN
+from analyses.bypass.outcomes import PLAIN
 from analyses.ledger import chain_runs
 from analyses.ledger.abrupt_claims import abrupt_share
 from analyses.ledger.capacity_claims import capacity_of

@@ -1,0 +1,1 @@
+"""The forward task beside the reverse one: pairs of runs, times, ratios."""

@@ -1,0 +1,1 @@
+"""What the explorer shows of a run, as plain tables, and what gathers it."""

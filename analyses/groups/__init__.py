@@ -1,0 +1,1 @@
+"""Whole groups of answers: which members are right, and whether they come together."""

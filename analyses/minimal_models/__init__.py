@@ -1,0 +1,1 @@
+"""Parts of the answers about the reduced models of the Markov-chain task."""
