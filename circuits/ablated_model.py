@@ -103,7 +103,7 @@ def ablated(
     """
     check_head_ablation(ablation)
     whole_number("seed", seed)
-    chosen = parse_head_sets(model, [[heads] if isinstance(heads, str) else list(heads)])[0]
+    chosen = parse_head_sets(model, [[heads] if isinstance(heads, str) else heads])[0]
     source = _source(ablation, reference, corrupt)
     z: tuple[Tensor, ...] | None = None
     if source is not None:

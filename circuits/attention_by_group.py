@@ -12,6 +12,7 @@ from torch import Tensor
 from circuits.errors import InputError
 from circuits.heads import (
     check_batch,
+    check_model,
     check_tokens,
     head_name,
     parse_heads,
@@ -67,9 +68,14 @@ def attention_patterns(
         InputError: for an unknown head, a position out of range, or a batch that the model cannot
             read.
     """
+    check_model(model)
     check_batch("tokens", tokens)
     n_pos = tokens.shape[1]
     check_tokens(model, tokens, "tokens", n_pos)
+    if groups is not None and not isinstance(groups, Mapping):
+        raise InputError(
+            f"groups is {type(groups).__name__}; give a dict of names and their positions"
+        )
     if groups is not None and not groups:
         raise InputError("groups is empty; name at least one group of positions, or give None")
     named = groups if groups is not None else {str(place): (place,) for place in range(n_pos)}

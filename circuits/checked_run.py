@@ -8,6 +8,7 @@ from torch import Tensor
 
 from circuits.attention_math import Placement
 from circuits.errors import InputError
+from circuits.heads import check_model
 from circuits.model_weights import ModelWeights
 from circuits.streams import Batch, Streams, run_streams
 
@@ -29,6 +30,7 @@ def check_tokens(model: Any, name: str, tokens: Any, like: Tensor | None = None)
         tokens: the batch.
         like: another batch that it must match row by row.
     """
+    check_model(model)
     if not isinstance(tokens, Tensor):
         raise InputError(f"{name} is {type(tokens).__name__}: give a tensor 'batch pos' of ids")
     if tokens.dim() != 2:

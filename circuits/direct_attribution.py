@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.errors import InputError
-from circuits.heads import check_batch, check_tokens
+from circuits.heads import check_batch, check_model, check_tokens
 from circuits.intervals import mean_interval
 from circuits.lens import answer_tokens
 from circuits.metrics import scored_positions
@@ -100,6 +100,7 @@ def logit_attribution(
 
 
 def _check(model: Any, norm: str) -> None:
+    check_model(model)
     if norm not in ("frozen", "recomputed"):
         raise InputError(f"norm={norm!r} is unknown; choose 'frozen' or 'recomputed'")
     if model.cfg.use_normalization_before_and_after:

@@ -30,6 +30,22 @@ def near_matches(name: object, allowed: Iterable[str], n: int = 5) -> str:
     return ", ".join(close or names[:n])
 
 
+def refuse_other_kinds(name: str, value: object, kind: type, give: str) -> None:
+    """Refuses an argument of another type, before anything is asked of it.
+
+    Args:
+        name: of the argument, for the message.
+        value: what was given.
+        kind: the type that it has to be of.
+        give: what to give instead, in words.
+
+    Raises:
+        InputError: it is of another type.
+    """
+    if not isinstance(value, kind):
+        raise InputError(f"{name} is {type(value).__name__}: give {give}")
+
+
 def whole_number(name: str, value: object) -> int:
     """Gives an integer that the caller passed, of whatever integer type.
 
@@ -54,6 +70,8 @@ def whole_numbers(name: str, values: object) -> tuple[int, ...]:
     Raises:
         InputError: anything but a collection of integers.
     """
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    # A tensor without an axis calls itself iterable.
+    scalar = getattr(values, "ndim", 1) == 0
+    if scalar or isinstance(values, str) or not isinstance(values, Iterable):
         raise InputError(f"{name}={values!r} is {type(values).__name__}: give a list of integers")
     return tuple(whole_number(f"an entry of {name}", value) for value in values)

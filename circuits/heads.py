@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from circuits.errors import InputError, near_matches, whole_numbers
+from circuits.errors import InputError, near_matches, whole_number, whole_numbers
 
 Head = tuple[int, int]
 _LISTED = 32
@@ -22,14 +22,23 @@ def head_names(model: Any) -> list[str]:
     Returns:
         Names in the order of layers, then of heads.
     """
-    cfg = getattr(model, "cfg", None)
-    if cfg is None:
-        raise InputError(
-            f"model={type(model).__name__} has no cfg: pass a TransformerLens HookedTransformer"
-        )
+    check_model(model)
+    cfg = model.cfg
     return [
         head_name((layer, head)) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)
     ]
+
+
+def check_model(model: Any) -> None:
+    """Refuses what is no model at all, before it is asked for anything.
+
+    Raises:
+        InputError: it has no TransformerLens `cfg`.
+    """
+    if getattr(model, "cfg", None) is None:
+        raise InputError(
+            f"model={type(model).__name__} has no cfg: pass a TransformerLens HookedTransformer"
+        )
 
 
 def head_name(head: Head) -> str:
@@ -64,14 +73,14 @@ def parse_head_sets(model: Any, heads: Any) -> list[tuple[Head, ...]]:
     """
     if isinstance(heads, str):
         raise InputError(f"heads={heads!r} is one string; give a list, such as [{heads!r}]")
-    if heads is not None and not isinstance(heads, Iterable):
+    if heads is not None and (not isinstance(heads, Iterable) or isinstance(heads, Tensor)):
         raise InputError(f"heads={heads!r} is {type(heads).__name__}; give a list of head names")
     entries = head_names(model) if heads is None else list(heads)
     if not entries:
         raise InputError("heads is empty; give at least one head, or None for all of them")
     sets = []
     for entry in entries:
-        if not isinstance(entry, Iterable):
+        if not isinstance(entry, Iterable) or isinstance(entry, Tensor):
             raise InputError(f"heads holds {entry!r}; give names such as 'L0H3', or sets of them")
         members = {entry} if isinstance(entry, str) else set(entry)
         if not members:
@@ -86,7 +95,7 @@ def parse_heads(model: Any, heads: Any) -> list[Head]:
     Raises:
         InputError: for an unknown head, no head at all, or something else than a list.
     """
-    if heads is not None and (isinstance(heads, str) or not isinstance(heads, Iterable)):
+    if heads is not None and (isinstance(heads, str | Tensor) or not isinstance(heads, Iterable)):
         raise InputError(f"heads={heads!r} is {type(heads).__name__}; give a list of head names")
     chosen = [parse_head(model, name) for name in (head_names(model) if heads is None else heads)]
     if not chosen:
@@ -115,6 +124,7 @@ def parse_positions(positions: Any, n_pos: int) -> tuple[int, ...]:
     if positions is None:
         return tuple(range(n_pos))
     given = whole_numbers("positions", positions)
+    whole_number("n_pos", n_pos)
     if not given:
         raise InputError("positions is empty; give at least one position, or None for all of them")
     for position in given:
@@ -154,6 +164,7 @@ def check_tokens(model: Any, tokens: Int[Tensor, "batch pos"], argument: str, n_
         InputError: if it is not a batch of token ids, empty, too long, on another device, or
             holds an id outside the vocabulary.
     """
+    check_model(model)
     if tokens.ndim != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise InputError(
             f"{argument} has shape {tuple(tokens.shape)} and dtype {tokens.dtype}; "

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.errors import InputError
-from circuits.heads import check_batch, check_tokens
+from circuits.heads import check_batch, check_model, check_tokens
 from circuits.intervals import mean_interval
 from circuits.metrics import scored_positions
 from circuits.provenance import provenance
@@ -65,6 +65,7 @@ def logit_lens(
         InputError: for a batch that the model cannot read, a position out of range, or targets
             of another shape or outside the vocabulary.
     """
+    check_model(model)
     check_batch("tokens", tokens)
     read = scored_positions("loss" if targets is None else "kl", scored, tokens.shape[1])
     used = max(read) + 1 if model.cfg.attention_dir == "causal" else tokens.shape[1]
@@ -103,6 +104,10 @@ def answer_tokens(
     """
     if given is None:
         return tokens[:, [position + 1 for position in read]]
+    if not isinstance(given, Tensor):
+        raise InputError(
+            f"{argument} is {type(given).__name__}; give a tensor [batch, scored] of ids"
+        )
     if tuple(given.shape) != (tokens.shape[0], len(read)):
         raise InputError(
             f"{argument} has shape {tuple(given.shape)}; with {tokens.shape[0]} examples and "

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.checked_run import check_length, check_tokens, checked_streams
-from circuits.errors import InputError, near_matches
+from circuits.errors import InputError, near_matches, refuse_other_kinds
 from circuits.graph import Edge, Graph, Node, Reader
 from circuits.model_weights import read_weights
 from circuits.streams import Streams, run_streams, simple_edges
@@ -45,6 +45,7 @@ def parse_node(model: Any, name: str) -> Node:
     Raises:
         InputError: no such node; the message lists near matches.
     """
+    refuse_other_kinds("node", name, str, "a name such as 'M0'")
     apart, merged = Graph.of(model), Graph.of(model, "layer")
     nodes = {node.name: node for graph in (apart, merged) for node in graph.nodes}
     if name in nodes:
@@ -95,6 +96,7 @@ def parse_readers(model: Any, node: Node, name: str) -> list[Reader] | None:
     Raises:
         InputError: no such reader, or one that the node does not feed; lists those that it does.
     """
+    refuse_other_kinds("reader", name, str, "a name such as 'M1', or 'all'")
     if name == "all":
         return None
     graph = Graph.of(model)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from circuits.errors import InputError
+from circuits.errors import InputError, refuse_other_kinds
 from circuits.intervals import mean_interval
 from circuits.selector_head import SelectorEvidence
 from circuits.selector_signals import SIGNALS
@@ -26,6 +26,10 @@ def selector_series(evidence: Mapping[int, SelectorEvidence], head: str) -> pd.D
     Raises:
         InputError: no such head, or no evidence.
     """
+    refuse_other_kinds("evidence", evidence, Mapping, "a dict of what was found by step")
+    refuse_other_kinds("head", head, str, "a name such as 'L0H3'")
+    for found in evidence.values():
+        refuse_other_kinds("an entry of evidence", found, SelectorEvidence, "SelectorEvidence")
     if not evidence:
         raise InputError("evidence is empty: give the evidence of at least one step")
     rows = []

@@ -111,7 +111,7 @@ def prune(
         InputError: as `edge_effects`; a negative budget, an unknown order, or a `start` of another
             graph or granularity, or beyond the budget.
     """
-    _check(budget, order, rounds)
+    _check(budget, order, rounds, progress, memory_budget)
     if start is not None:
         check_circuit("start", start, model)
         if granularity not in ("head", start.graph.granularity):
@@ -142,7 +142,11 @@ def prune(
         return _result(removal.kept, complete, minimal, prepared.provenance | facts, seed)
 
 
-def _check(budget: Any, order: Any, rounds: Any) -> None:
+def _check(budget: Any, order: Any, rounds: Any, progress: Any, memory_budget: Any) -> None:
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress is {type(progress).__name__}; give a function, or None")
+    if memory_budget is not None:
+        whole_number("memory_budget", memory_budget)
     if isinstance(budget, bool) or not isinstance(budget, int | float) or not budget >= 0:
         raise InputError(f"budget={budget!r} must be 0 or more, in the metric's unit")
     if order not in ("rounds", "exact"):

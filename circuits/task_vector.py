@@ -110,7 +110,7 @@ def task_vectors(
     parse_node(model, node)
     check_tokens(model, "tokens", tokens)
     index, n_groups = group_index(groups, tokens.shape[0])
-    at = parse_positions(None if positions is None else list(positions), tokens.shape[1])
+    at = parse_positions(positions, tokens.shape[1])
     output = node_output(model, tokens, node)
     per_example = output[:, list(at)].mean(1)
     vectors = torch.stack([per_example[index == group].mean(0) for group in range(n_groups)])

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.checked_run import check_length, check_tokens, checked_streams
-from circuits.errors import InputError
+from circuits.errors import InputError, refuse_other_kinds, whole_number
 from circuits.heads import parse_positions
 from circuits.intervals import mean_interval
 from circuits.model_weights import read_weights
@@ -90,6 +90,9 @@ def patch_task_vector(
         InputError: a reader that does not read the node, a target equal to the own group, labels
             without a vector, or answers of the wrong shape.
     """
+    refuse_other_kinds("vectors", vectors, TaskVectors, "what task_vectors found")
+    refuse_other_kinds("answers", answers, Callable, "a function of groups and tokens")
+    whole_number("seed", seed)
     check_tokens(model, "tokens", tokens)
     check_length(model, tokens.shape[1])
     node = parse_node(model, vectors.node)

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from circuits.errors import InputError
+from circuits.checked_run import check_tokens
+from circuits.errors import InputError, refuse_other_kinds
 from circuits.heads import parse_positions
 from circuits.intervals import mean_interval
 from circuits.node_outputs import node_output
@@ -46,12 +47,14 @@ def probe_task_vectors(
     Raises:
         InputError: the vectors' own sequences, an unknown label, a posterior of another shape.
     """
+    refuse_other_kinds("vectors", vectors, TaskVectors, "what task_vectors found")
+    check_tokens(model, "tokens", tokens)
     if tensor_sha256([tokens]) == vectors.provenance["batch_sha256"]:
         raise InputError(
             "tokens are the sequences that the task vectors are means of: probe on held-out ones"
         )
     index = vectors.index_of(groups, "groups", tokens.shape[0])
-    at = parse_positions(None if positions is None else list(positions), tokens.shape[1])
+    at = parse_positions(positions, tokens.shape[1])
     output = node_output(model, tokens, vectors.node)[:, list(at)]
     distance = torch.cdist(output.double(), vectors.vectors.double()[None])
     right = (distance.argmin(-1) == index[:, None]).double()
@@ -59,6 +62,7 @@ def probe_task_vectors(
     columns |= _bounds(right, "accuracy", "low", "high")
     columns["chance"] = float(torch.bincount(index).max()) / len(index)
     if posterior is not None:
+        refuse_other_kinds("posterior", posterior, Tensor, "a tensor 'batch pos group'")
         wanted = (*tokens.shape, len(vectors.labels))
         if tuple(posterior.shape) != wanted:
             raise InputError(

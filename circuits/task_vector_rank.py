@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.checked_run import check_length, check_tokens, checked_streams
-from circuits.errors import InputError
+from circuits.errors import InputError, refuse_other_kinds, whole_number, whole_numbers
 from circuits.heads import parse_positions
 from circuits.intervals import mean_interval
 from circuits.metrics import Metric, resolve_metric, scored_positions
@@ -112,6 +112,8 @@ def rank_curve(
     Raises:
         InputError: a rank out of range; also as `patch_task_vector`.
     """
+    refuse_other_kinds("vectors", vectors, TaskVectors, "what task_vectors found")
+    whole_number("seed", seed)
     check_tokens(model, "tokens", tokens)
     check_length(model, tokens.shape[1])
     node = parse_node(model, vectors.node)
@@ -122,7 +124,7 @@ def rank_curve(
     read = list(scored_positions(metric, tuple(at), tokens.shape[1]))
     found = dimension(vectors)
     cumulative = [0.0, *found.table["cumulative"]]
-    chosen = list(range(len(cumulative))) if ranks is None else list(ranks)
+    chosen = list(range(len(cumulative)) if ranks is None else whole_numbers("ranks", ranks))
     _refuse_bad_ranks(chosen, len(cumulative) - 1)
     rows = []
     with undisturbed(model):

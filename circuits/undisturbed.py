@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from circuits.heads import check_model
+
 LAZY_TABLES = ("alibi", "rotary_sin", "rotary_cos")
 """What TransformerLens's attention fills in or grows during a forward pass."""
 
@@ -18,6 +20,7 @@ def undisturbed(model: Any) -> Iterator[None]:
     TransformerLens's attention builds lazily, the grad mode and the global random state are put
     back, also after an exception or Ctrl-C.
     """
+    check_model(model)
     tables = [
         (block.attn, name, getattr(block.attn, name))
         for block in model.blocks

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from circuits.errors import InputError
+from circuits.errors import InputError, refuse_other_kinds
 from circuits.heads import parse_positions
 from circuits.intervals import mean_interval
 
@@ -57,10 +57,14 @@ def variance_shares(
         InputError: fewer than two groups, a group with one example, labels that do not fit, or
             values that do not vary.
     """
+    refuse_other_kinds("values", values, Tensor, "a tensor 'batch pos d'")
+    if values.ndim != 3:
+        raise InputError(f"values has shape {tuple(values.shape)}: give a tensor 'batch pos d'")
     index, n_groups = group_index(groups, values.shape[0])
-    at = list(parse_positions(None if positions is None else list(positions), values.shape[1]))
+    at = list(parse_positions(positions, values.shape[1]))
     level = torch.zeros_like(groups)[:, None].expand(-1, len(at)) if states is None else None
     if level is None:
+        refuse_other_kinds("states", states, Tensor, "a tensor 'batch pos' of labels")
         assert states is not None
         if states.shape != values.shape[:2]:
             raise InputError(
@@ -92,6 +96,7 @@ def variance_shares(
 
 def check_labels(labels: Int[Tensor, "..."], name: str, n: int) -> None:
     """Raises InputError unless there is one label an example."""
+    refuse_other_kinds(name, labels, Tensor, "a tensor of one label an example")
     if labels.shape != (n,):
         raise InputError(
             f"{name} has shape {tuple(labels.shape)}: give one label an example, shape ({n},)"

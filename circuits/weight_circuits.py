@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from circuits.errors import InputError
+from circuits.errors import InputError, whole_numbers
 from circuits.heads import parse_head
 from circuits.model_weights import ModelWeights, Norm, read_weights
 
@@ -188,7 +188,7 @@ def _embedded(model: Any, ids: list[int]) -> Float[Tensor, "token d_model"]:
 
 def _ids(model: Any, tokens: Sequence[int] | None) -> list[int]:
     n_vocab = model.cfg.d_vocab
-    ids = list(range(n_vocab)) if tokens is None else [int(token) for token in tokens]
+    ids = list(range(n_vocab)) if tokens is None else list(whole_numbers("vocabulary", tokens))
     if not ids or len(set(ids)) < len(ids) or any(not 0 <= token < n_vocab for token in ids):
         raise InputError(
             f"tokens={ids[:8]} must name different tokens of the vocabulary, 0 to {n_vocab - 1}"

@@ -40,8 +40,8 @@ def outcome_table(runs: Sequence[Run], rule: Rule) -> pd.DataFrame:
 
     Returns:
         One row a run: `run`, `arm` (its factors, or `unscaled`), `k`, `seed`, `outcome`: `entered`,
-        `bypassed` (it ends nearest to 2-Mem and never entered) or `undecided` (neither, so it may
-        still do either); `step`, the first row in 2-Gen (infinite if none); and `last`.
+        `bypassed` (it ends nearest to 2-Mem and 2-Gen was never the nearest) or `undecided`
+        (neither); `step`, the first row in 2-Gen (infinite if none); and `last`.
 
     Raises:
         InputError: a run of another task, with fresh chains, with too short a log, or that differs
@@ -68,7 +68,8 @@ def _row(run: Run, rule: Rule) -> Row:
         )
     step = entered_at(table, rule)
     last = records(table)[-1]
-    outcome = "bypassed" if last["nearest_phase"] == "2-Mem" else "undecided"
+    straight = last["nearest_phase"] == "2-Mem" and math.isinf(entered_at(table, "nearest"))
+    outcome = "bypassed" if straight else "undecided"
     config = run.config
     chain_seed = check_chains(run, "kinetics").chain_seed
     seeds = (chain_seed, config.model.init_seed, config.training.data_seed)

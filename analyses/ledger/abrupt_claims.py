@@ -77,6 +77,8 @@ def abrupt(store: EvidenceStore) -> Measured:
     log = log_of(store)
     rows = []
     for run, series in log.groupby("run"):
+        if not (series["phase"] == "2-Gen").any():  # It never gets there, abruptly or not.
+            continue
         first, value = series.iloc[0], abrupt_share(series)
         if math.isfinite(value):
             kept = {n: first[n] for n in ("k", "rank", "init_seed", "data_seed")}
@@ -84,7 +86,7 @@ def abrupt(store: EvidenceStore) -> Measured:
             label = f"K {first['k']:g}, {run}"
             rows.append({"run": run, "value": value, "entered": entered, **kept, "label": label})
     if not rows:
-        raise NoEvidence("no run goes from 1-Gen to 2-Gen")
+        raise NoEvidence("no run goes from 1-Gen into 2-Gen")
     table = pd.DataFrame(rows)
     found, entered = (over_seeds(table.groupby("rank")[n].mean()) for n in ("value", "entered"))
     part = Part(
@@ -98,7 +100,7 @@ def abrupt(store: EvidenceStore) -> Measured:
         scale_of(log[log["run"].isin(set(table["run"]))]),
         table[["label", "value"]],
         {"criterion": 0.25},
-        f"{len(table)} runs that go from 1-Gen to 2-Gen; counted until 2-Gen is entered, without "
+        f"{len(table)} runs that go from 1-Gen into 2-Gen; counted until 2-Gen is entered, without "
         f"the refinement that follows, {shown(entered)}",
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from analyses.directions.ratios import ratio_table
-from analyses.ledger.claim import Claim, Estimate, Measured, Part
+from analyses.ledger.claim import UNKNOWN, Claim, Estimate, Measured, Part
 from analyses.ledger.criteria import above, below, every, inside, number, shown
 from analyses.ledger.seeds import least_seeds, over_seeds, per_setting, scale_of
 from analyses.ledger.store import EvidenceStore, NoEvidence
@@ -117,10 +117,10 @@ def _measured(parts: tuple[Part, ...], rows: list[Row], times: pd.DataFrame, not
     bounds = sorted({row["bound"] for row in rows if row["bound"] != "exact"})
     if bounds:
         note += f"; some ratios are bounds ({', '.join(bounds)})"
-    logs = [row["ratio"] for row in rows if math.isfinite(row["ratio"])]
-    mean = math.exp(float(np.mean(np.log(logs)))) if logs else math.nan
-    low = min((_interval(row).low for row in rows), default=math.nan)
-    high = max((_interval(row).high for row in rows), default=math.nan)
+    # An interval over several bars would belong to none of them.
+    middle = sorted(rows, key=lambda row: row["ratio"])[len(rows) // 2] if rows else None
+    if middle is not None and len(rows) > 1:
+        note += f"; value: at {middle['setting']}, {middle['bar']}"
     table = [
         {"label": f"{row['setting']}, {row['bar']}", "value": row["ratio"],
          **dict(zip(("low", "high"), _interval(row)[1:], strict=True))}
@@ -128,7 +128,7 @@ def _measured(parts: tuple[Part, ...], rows: list[Row], times: pd.DataFrame, not
     ]  # fmt: skip
     return Measured(
         parts,
-        Estimate(mean, low, high),
+        _interval(middle) if middle is not None else UNKNOWN,
         "forward / reverse",
         least_seeds(times, ("variant", "k")),
         scale_of(times),

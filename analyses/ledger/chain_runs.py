@@ -44,12 +44,14 @@ def outcomes(store: EvidenceStore, study: str = CHAINS) -> pd.DataFrame:
     """
     spells = store.table(study, "phases-spells")
     entered = set(spells[spells["phase"] == "2-Gen"]["run"])
-    last = log_of(store, study).groupby("run").tail(1).set_index("run")["nearest_phase"]
+    log = log_of(store, study)
+    last = log.groupby("run").tail(1).set_index("run")["nearest_phase"]
+    near = set(log[log["nearest_phase"] == "2-Gen"]["run"])
     rows = []
     for row in records(store.runs(study)):
         if row["run"] not in last.index or not math.isfinite(float(row["k"])):
             continue
-        bypassed = last[row["run"]] == "2-Mem"
+        bypassed = last[row["run"]] == "2-Mem" and row["run"] not in near
         outcome = "entered" if row["run"] in entered else "bypassed" if bypassed else "undecided"
         arm = arm_of(row.get("lr_factor"))
         rows.append({**{n: row[n] for n in FIXED}, "arm": arm, "outcome": outcome})

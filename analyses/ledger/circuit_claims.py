@@ -1,5 +1,6 @@
 """Claims about the circuit of each phase, found by cutting edges."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -7,7 +8,7 @@ import pandas as pd
 
 from analyses.formation.overlaps import overlap
 from analyses.ledger.chain_runs import CHAINS, NAMES
-from analyses.ledger.claim import Claim, Estimate, Measured, Part
+from analyses.ledger.claim import MIN_SEEDS, Claim, Estimate, Measured, Part
 from analyses.ledger.criteria import most
 from analyses.ledger.seeds import over_seeds, per_setting, scale_of, seeds_in
 from analyses.ledger.store import EvidenceStore, NoEvidence
@@ -66,6 +67,8 @@ def consistency(store: EvidenceStore) -> Measured:
     """Are the circuits of a phase the same across seeds, more than random sets of edges?"""
     store.table(CHAINS, "trace-edges")  # without any traces there is nothing to say of a phase
     parts, rows, values, seeds = [], [], [], []
+    strongest: dict[str, list[set[str]]] = {}
+    most_seeds = 0
     for phase in NAMES:
         try:
             edges = in_phase(store, "trace-edges", phase)
@@ -73,13 +76,16 @@ def consistency(store: EvidenceStore) -> Measured:
             parts.append(Part(f"{phase}: above chance", None, str(lack)))
             continue
         edges = _at_one_k(edges)
+        most_seeds = max(most_seeds, seeds_in(edges))
         wide = edges.pivot_table(index="edge", columns="run", values="effect").dropna()
-        if wide.shape[1] < 2 or len(wide) <= TOP:
-            parts.append(Part(f"{phase}: above chance", None, "one run, or too few edges"))
+        if seeds_in(edges) < MIN_SEEDS or len(wide) <= TOP:
+            lack = f"{seeds_in(edges)} seeds at one K, or too few edges"
+            parts.append(Part(f"{phase}: above chance", None, lack))
             continue
         effects = wide.to_numpy(float)
         strata = [str(edge).partition("->")[2] for edge in wide.index]
         pairs = overlap(range(wide.shape[1]), effects, effects > ESSENTIAL, strata, TOP)  # pyright: ignore
+        strongest[phase] = [set(wide[run].nlargest(TOP).index) for run in wide]
         found, null = (float(pairs[n].mean()) for n in ("jaccard", "null_high"))
         parts.append(
             Part(f"{phase}: Jaccard index of the {TOP} strongest edges above that of random sets",
@@ -93,7 +99,8 @@ def consistency(store: EvidenceStore) -> Measured:
         values.append(found)
         seeds.append(seeds_in(edges))
     if not rows:
-        raise NoEvidence("no phase has edges traced in two runs of the same K")
+        raise NoEvidence(f"{most_seeds} seeds; a verdict needs at least {MIN_SEEDS}")
+    parts += _apart(strongest)
     return Measured(
         tuple(parts),
         Estimate(float(np.mean(values))),
@@ -103,6 +110,30 @@ def consistency(store: EvidenceStore) -> Measured:
         pd.DataFrame(rows),
         note="runs of the same phase and K; random sets of as many edges",
     )
+
+
+def _apart(strongest: dict[str, list[set[str]]]) -> list[Part]:
+    """Whether the circuits of a phase agree more with each other than with those of other phases:
+    random sets alone are beaten by any two models that train on this task."""
+    parts = []
+    for phase, own in strongest.items():
+        within = _mean_index(list(itertools.combinations(own, 2)))
+        others = {
+            other: _mean_index(list(itertools.product(own, sets)))
+            for other, sets in strongest.items()
+            if other != phase
+        }
+        if others:
+            near = max(others, key=lambda name: others[name])
+            parts.append(
+                Part(f"{phase}: seeds agree more with each other than with any other phase",
+                     within > others[near], f"{within:.2f}, with {near} {others[near]:.2f}")
+            )  # fmt: skip
+    return parts
+
+
+def _mean_index(pairs: list[tuple[set[str], set[str]]]) -> float:
+    return float(np.mean([len(one & other) / len(one | other) for one, other in pairs]))
 
 
 def _at_one_k(edges: pd.DataFrame) -> pd.DataFrame:
@@ -199,11 +230,11 @@ CLAIMS = (
     Claim(
         "circuit-consistency",
         "markov",
-        "A phase has one circuit: seeds agree on its edges, and random sets would not.",
+        "A phase has a circuit of its own: seeds agree on its edges, other phases do not.",
         "no number",
         "implied by the paper; the measure and its null are ours",
         "Jaccard index of the 6 strongest edges above 95 % of random sets of as many, in most "
-        "pairs of runs of each phase",
+        "pairs of runs of each phase, and on average above that with every other phase",
         (CHAINS,),
         consistency,
     ),

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from analyses.ledger.claim import Claim, Estimate, Measured, Part
-from analyses.ledger.criteria import below, inside, most_part, shown
-from analyses.ledger.head_claims import HEADS
+from analyses.ledger.criteria import below, every, inside, most, shown
+from analyses.ledger.head_claims import HEADS, plateau_ends, shared_mapping
 from analyses.ledger.seeds import geometric_over_seeds, over_seeds, scale_of, seeds_in, truth
 from analyses.ledger.store import EvidenceStore, NoEvidence
 from analyses.ledger.waiting import waits
@@ -17,37 +17,42 @@ CRITICAL = 0.1
 """Gradient norm above which the repository's own probe says "not critical"."""
 
 LATEST = 0.9
-"""Share of tau up to which a checkpoint is on the plateau."""
+"""Share of tau after which a checkpoint no longer stands for the plateau."""
+
+ALL_ALONG = "negative curvature by itself is found all along training, from the first step on"
 
 
 def on_plateau(store: EvidenceStore) -> pd.DataFrame:
-    """Gives one row a run: curvature-points at the checkpoint nearest to tau/2, on the plateau.
+    """Gives one row a run: curvature-points at the last checkpoint that is on the plateau or, where
+    none was measured there, at the first after it; with when the plateau ends (`end`, a step).
 
     Raises:
         NoEvidence: no run was measured there.
     """
     points = store.joined(HEADS, "curvature-points")
     taus = waits(store, HEADS).set_index("run")["time"]
-    points = points.assign(tau=points["run"].map(taus))
-    at = numbers(points, "step") / numbers(points, "tau")
-    points = points.assign(at=at, off=np.abs(np.log(np.where(at > 0, at, np.nan) / 0.5)))
+    ends = plateau_ends(store)["end"]
+    points = points.assign(tau=points["run"].map(taus), end=points["run"].map(ends))
+    points = points.assign(at=numbers(points, "step") / numbers(points, "tau"))
     known = points[["lambda_max", "lambda_min", "grad_norm"]].notna().all(axis=1)
-    here = points[known & (points["at"] > 0) & (points["at"] <= LATEST)]
+    here = pd.DataFrame(points[known & (points["at"] > 0) & (points["at"] <= LATEST)])
     if here.empty:
         raise NoEvidence("no run has its curvature measured between step 0 and 0.9 tau")
-    return pd.DataFrame(here.loc[here.groupby("run")["off"].idxmin()])
+    # The last on the plateau comes first, then those after it, the earliest first.
+    here = here.assign(late=here["step"] > here["end"])
+    here = here.assign(order=here["step"].where(here["late"], -here["step"]))
+    return here.sort_values(["late", "order"]).drop_duplicates("run").sort_values("run")
 
 
 def saddle(store: EvidenceStore) -> Measured:
     """Is the plateau a saddle?"""
     table = on_plateau(store)
-    settled = numbers(table, "lambda_min") < -numbers(table, "lambda_min_residual")
     found, norm = over_seeds(numbers(table, "lambda_min")), over_seeds(numbers(table, "grad_norm"))
-    clean = gradient_without_noise(table)
+    critical, escape = nearly_critical(table), escapes(table)
     parts = (
-        most_part("lambda_min below 0 by more than its residual", settled.tolist()),
-        Part(f"gradient norm at most {CRITICAL} without the noise of sampling, so that the point "
-             "is nearly critical", below(clean, CRITICAL), shown(clean)),
+        critical,
+        Part(f"and there a direction of negative curvature ({ALL_ALONG}: it counts where the point "
+             "is nearly critical)", every((critical.held, escape.held)), escape.seen),
     )  # fmt: skip
     rows = [{"label": row["run"], "value": row["lambda_min"]} for row in records(table)]
     return Measured(
@@ -59,7 +64,29 @@ def saddle(store: EvidenceStore) -> Measured:
         pd.DataFrame(rows),
         {"no curvature": 0.0},
         f"gradient norm on the examples measured {shown(norm)}, of which sampling alone gives "
-        f"{shown(over_seeds(numbers(table, 'grad_norm_of_noise')))}; {_where(table)}",
+        f"{shown(over_seeds(numbers(table, 'grad_norm_of_noise')))}; {measured_where(table)}; "
+        + shared_mapping(store),
+    )
+
+
+def nearly_critical(table: pd.DataFrame) -> Part:
+    """Is the gradient as good as zero?"""
+    clean = gradient_without_noise(table)
+    return Part(
+        f"gradient norm at most {CRITICAL} without the noise of sampling, so that the point is "
+        "nearly critical",
+        below(clean, CRITICAL),
+        shown(clean),
+    )
+
+
+def escapes(table: pd.DataFrame) -> Part:
+    """Is there negative curvature, which by itself says little?"""
+    settled = numbers(table, "lambda_min") < -numbers(table, "lambda_min_residual")
+    return Part(
+        "lambda_min below 0 by more than its residual",
+        most(settled.tolist()),
+        f"lambda_min below 0 by more than its residual in {int(settled.sum())} of {len(table)}",
     )
 
 
@@ -93,7 +120,7 @@ def anisotropy(store: EvidenceStore) -> Measured:
     note = (
         f"the paper's shifted power iteration gives {shown(paper)}; its residual is below its "
         f"lambda_min in {int(sound.sum())} of {len(table)} runs; Lanczos converged in "
-        f"{sum(settled)}; {_where(table)}"
+        f"{sum(settled)}; {measured_where(table)}"
     )
     return Measured(
         parts,
@@ -126,7 +153,7 @@ def solver(store: EvidenceStore) -> Measured:
         pd.DataFrame(rows),
         {"agree": 1.0},
         f"iterations taken {table['paper_min_iterations'].min():g} to "
-        f"{table['paper_min_iterations'].max():g}",
+        f"{table['paper_min_iterations'].max():g}; {measured_where(table)}",
     )
 
 
@@ -136,8 +163,22 @@ def _ratios(table: pd.DataFrame, top: str, bottom: str) -> list[float]:
     return [float(one) if np.isfinite(one) else math.nan for one in found]
 
 
-def _where(table: pd.DataFrame) -> str:
-    return f"at {table['at'].min():.2f} to {table['at'].max():.2f} tau"
+def measured_where(table: pd.DataFrame) -> str:
+    """Says where curvature was measured, and whether that is on the plateau."""
+    late = table[table["late"]]
+    at = f"at {_steps(table['step'])}, {table['at'].min():.2f} to {table['at'].max():.2f} tau"
+    if late.empty:
+        return f"{at}, on the plateau in every run"
+    return (
+        f"{at}: after the plateau's end in {len(late)} of {len(table)} runs, the first point "
+        f"measured from then on (by our rule, when z matters or the loss falls, it ends at "
+        f"{_steps(table['end'])})"
+    )
+
+
+def _steps(values: pd.Series) -> str:
+    low, high = values.min(), values.max()
+    return f"step {low:.0f}" if low == high else f"steps {low:.0f} to {high:.0f}"
 
 
 CLAIMS = (
@@ -147,8 +188,9 @@ CLAIMS = (
         "The plateau is a saddle: nearly critical, with a direction of negative curvature.",
         "lambda_min -0.001 to -0.01",
         "an earlier draft; shifted power iteration, mostly stopped at its least 12 steps",
-        "lambda_min below 0 beyond its residual in most runs, gradient norm at most 0.1 without "
-        "the noise of sampling",
+        "on the plateau or, without a point there, at the first after it: gradient norm at most "
+        "0.1 without the noise of sampling, and there lambda_min below 0 beyond its residual in "
+        "most runs",
         (HEADS,),
         saddle,
     ),
@@ -158,7 +200,8 @@ CLAIMS = (
         "Curvature is anisotropic there: the sharpest is 500 to 1000 times the escaping one.",
         "500 to 1000 (about 1000 in a draft)",
         "second-hand and an earlier draft; entries that iterated for longer give 1 to 3",
-        "|lambda_max / lambda_min| between 250 and 2000 by Lanczos on a fixed batch",
+        "|lambda_max / lambda_min| between 250 and 2000 by Lanczos on a fixed batch, on the "
+        "plateau or, without a point there, at the first after it",
         (HEADS,),
         anisotropy,
     ),
@@ -168,7 +211,8 @@ CLAIMS = (
         "The power iteration behind that ratio finds the least eigenvalue.",
         "assumed",
         "the repository's script stops when iterates agree, which a bulk near zero mimics",
-        "lambda_min by the paper's iteration within a factor of 1.5 of Lanczos's",
+        "lambda_min by the paper's iteration within a factor of 1.5 of Lanczos's, at the same "
+        "point",
         (HEADS,),
         solver,
     ),

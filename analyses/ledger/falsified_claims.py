@@ -37,8 +37,10 @@ def cancellation(store: EvidenceStore) -> Measured:
         {"label": row["run"], "value": row["grad_norm"] / row["grad_norm_of_noise"]}
         for row in records(table)
     ]
-    part = Part("gradient norm above 1.5 times what sampling noise alone gives",
-                above(found, 1.5), shown(found))  # fmt: skip
+    # Between the two nothing is shown: the ratio grows with the number of examples.
+    held = True if above(found, 1.5) else False if below(found, 1.1) else None
+    part = Part("gradient norm above 1.5 times what sampling noise alone gives (below 1.1 times: "
+                "refuted)", held, shown(found))  # fmt: skip
     return Measured(
         (part,),
         found,
@@ -48,7 +50,7 @@ def cancellation(store: EvidenceStore) -> Measured:
         pd.DataFrame(rows),
         {"noise alone": 1.0},
         "cancelled gradients would leave sampling noise alone, a ratio of 1; it grows with the "
-        "number of examples, so that one below 1.5 does not show that they cancel",
+        "number of examples",
     )
 
 
@@ -80,14 +82,21 @@ def linear(store: EvidenceStore) -> Measured:
     rows = [{"label": f"K {row['k']:g}, seed {row['seed']}", "value": row["share"]}
             for row in records(table)]  # fmt: skip
     return Measured(
-        (Part("its least candidate loss stays above 0.9 ln K", above(found, 0.9), shown(found)),),
+        (
+            Part(
+                "its least loss of the first character stays above 0.9 ln K",
+                above(found, 0.9),
+                shown(found),
+            ),
+        ),
         found,
         "ln K",
         int(table["seed"].nunique()),
         f"K {table['k'].max():g}, D {(table['k'] * table['n_b']).max():g}, one linear map",
         pd.DataFrame(rows),
         {"ln K": 1.0, "solved": 0.0},
-        "trained to its optimum, which a deep linear network cannot beat",
+        "trained to its optimum, which a deep linear network of the same input cannot beat; the "
+        "whole answer was not scored, of which it learns more where examples are few",
     )
 
 
@@ -148,10 +157,10 @@ CLAIMS = (
     Claim(
         "not-linear",
         "marginals",
-        "Not a linear phenomenon: a linear network never gets below ln K.",
+        "Not a linear phenomenon: no linear network gets the first character below ln K.",
         "ruled out",
         OURS + "the repository's two-layer linear baseline, one seed",
-        "least candidate loss of a linear network stays above 0.9 ln K",
+        "least candidate loss of a linear network's first character stays above 0.9 ln K",
         (MINIMAL,),
         linear,
     ),

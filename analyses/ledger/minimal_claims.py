@@ -3,7 +3,7 @@
 import pandas as pd
 
 from analyses.ledger.claim import Claim, Estimate, Measured, Part
-from analyses.ledger.criteria import contains, every_part, inside, number, shown
+from analyses.ledger.criteria import above, contains, every, every_part, inside, number, shown
 from analyses.ledger.store import EvidenceStore, NoEvidence
 from analyses.rows import Row, keyed, numbers, records
 
@@ -41,6 +41,10 @@ def _one(table: pd.DataFrame, name: str) -> str:
     return f"{table[name].iloc[0]:g}" if name in table else "?"
 
 
+def _c_delta(row: Row) -> Estimate:
+    return Estimate(row["c_delta"], row["c_delta_low"], row["c_delta_high"])
+
+
 def biases(store: EvidenceStore) -> Measured:
     """Are both weak biases positive?"""
     table = store.table(MINIMAL, "symmetric-model-biases")
@@ -51,8 +55,9 @@ def biases(store: EvidenceStore) -> Measured:
     parts = (
         every_part("c_beta above 0 with its interval, at every length",
                    (table["c_beta_low"] > 0).to_list()),
-        every_part("c_delta above 0 with its interval, at every length with mu above 0",
-                   (some["c_delta_low"] > 0).to_list()),
+        Part("c_delta above 0 with its interval, at every length with mu above 0",
+             every(above(_c_delta(row), 0.0) for row in records(some)),
+             f"{int((some['c_delta_low'] > 0).sum())} of {len(some)}"),
         every_part("c_beta above 0 in every sample of chains", (taus["c_beta"] > 0).to_list()),
     )  # fmt: skip
     rows = [

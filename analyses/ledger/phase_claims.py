@@ -28,6 +28,8 @@ FEW_CHAINS = 4
 def four_phases(store: EvidenceStore) -> Measured:
     """Is each of the four phases seen for some K at some step?"""
     log = log_of(store)
+    # An untrained model is near 1-Gen, which says nothing of what training finds.
+    log = pd.DataFrame(log[log["step"] > 0])
     parts, rows = [], []
     for phase in NAMES:
         distance = nearest_distance(log, phase)
@@ -91,27 +93,21 @@ def few_chains(store: EvidenceStore) -> Measured:
 
 
 def transience(store: EvidenceStore) -> Measured:
-    """Is 2-Gen lost again to 2-Mem at intermediate K, and never with fresh chains?"""
+    """Is 2-Gen lost again to 2-Mem at intermediate K?"""
     table = times(store)
     table = table.assign(lost=truth(table["transient"]), k=table["k"].astype(float))
-    finite, fresh = table[np.isfinite(table["k"])], table[~np.isfinite(table["k"])]
+    finite = pd.DataFrame(table[np.isfinite(table["k"])])  # fresh chains cannot be memorised
     by_k = finite.groupby("k")["lost"].agg(["mean", "count"])
     best = float(by_k["mean"].max()) if len(by_k) else math.nan
     at = [float(str(k)) for k, mean in by_k["mean"].items() if mean == best]
-    kept = most([not lost for lost in fresh["lost"]])
-    parts = (
-        Part("in most runs at some finite K", _lost(finite), f"{best:.0%} at K {number(at[0])}"
-             if at else "no such run"),
-        Part("not with fresh chains, in most runs", kept,
-             f"{int(fresh['lost'].sum())} of {len(fresh)} runs"),
-    )  # fmt: skip
-    rows = [{"label": f"K {k:g}", "value": group["lost"].mean()} for k, group in table.groupby("k")]
+    said = f"{best:.0%} at K {number(at[0])}" if best > 0 else "in no run at any K"
+    rows = [{"label": f"K {k:g}", "value": one["lost"].mean()} for k, one in finite.groupby("k")]
     return Measured(
-        parts,
+        (Part("in most runs at some finite K", _lost(finite), said),),
         Estimate(best),
         "share of runs",
-        least_seeds(table, ("k",)),
-        scale_of(table),
+        least_seeds(finite, ("k",)),
+        scale_of(finite),
         pd.DataFrame(rows),
         note="transient: entered 2-Gen, passed by 2-Mem, KL on new chains at least doubled since "
         "its least while that on training chains fell",
@@ -133,7 +129,8 @@ CLAIMS = (
         "Over K and training time four algorithms appear: 1-Gen, 1-Mem, 2-Gen and 2-Mem.",
         "four",
         "the paper's abstract",
-        "each is the nearest predictor, within 0.05 nats on training chains, in most seeds",
+        "after step 0 each is the nearest predictor, within 0.05 nats on training chains, in most "
+        "seeds",
         (CHAINS,),
         four_phases,
     ),
@@ -154,7 +151,7 @@ CLAIMS = (
         "At intermediate K 2-Gen is transient: it gives way to 2-Mem.",
         "K1* < K < K2*",
         "summaries of the paper",
-        "in most runs at some finite K, and not with fresh chains in most runs",
+        "in most runs at some finite K",
         (CHAINS,),
         transience,
     ),

@@ -13,7 +13,8 @@ from analyses.ledger.seeds import (
     truth,
 )
 from analyses.ledger.store import EvidenceStore
-from analyses.ledger.waiting import waits
+from analyses.ledger.waiting import arrived, waits
+from analyses.rows import numbers
 
 
 def snap(store: EvidenceStore) -> Measured:
@@ -48,6 +49,10 @@ def z_gap_lead(store: EvidenceStore) -> Measured:
     """How long before the loss does the z-gap rise, as a share of tau?"""
     table = store.joined(SIZES, "plateau-onset")
     readings = {one: pd.DataFrame(table[table["reading"] == one]) for one in ("paper", "sound")}
+    left = {}
+    for one, rows in readings.items():
+        kept, left[one] = arrived(rows.assign(time=numbers(rows, "lead_share")), ("k", "n_b"))
+        readings[one] = kept.drop(columns="time")
     paper, sound = (overall(readings[one], "lead_share") for one in ("paper", "sound"))
     times = waits(store, SIZES)[["run", "time"]]
     order = readings["sound"].merge(times, on="run").dropna(subset=["time"])
@@ -67,10 +72,11 @@ def z_gap_lead(store: EvidenceStore) -> Measured:
         paper,
         "tau c",
         least_seeds(readings["paper"], ("k", "n_b")),
-        scale_of(table),
+        scale_of(readings["paper"]),
         each,
         {"paper": 0.52},
-        "the paper's thresholds are unequal, which builds a lead in",
+        "the paper's thresholds are unequal, which builds a lead in"
+        f"{left['paper'] and '; '}{left['paper']}",
     )
 
 

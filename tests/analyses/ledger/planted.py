@@ -57,7 +57,7 @@ def taus(runs: pd.DataFrame, time, width=None) -> pd.DataFrame:
 
 def size() -> Tables:
     pairs = ((10, 50), (10, 100), (10, 200), (10, 400), (5, 400), (20, 100))
-    runs = runs_of([{"k": k, "n_b": n} for k, n in pairs], n_layers=2, d_model=64)
+    runs = runs_of([{"k": k, "n_b": n} for k, n in pairs], n_layers=2, d_model=64, batch=64)
 
     def tau(run):
         return 0.2 * (run["k"] * run["n_b"]) ** 1.194 * jitter(run["init_seed"])
@@ -110,9 +110,9 @@ def size() -> Tables:
         "weight-updates-averages": rows_for(
             runs,
             lambda run: [
-                {"lag": lag, "lag_steps": 40 * lag, "group": "model", "cosine": cosine,
-                 "mean_band": 0.01, "scatter_band": 0.02, "momentum": momentum}
-                for lag, cosine, momentum in ((1, 0.5, 0.3), (8, 0.2, 0.01))
+                {"lag": lag, "lag_steps": 40 * lag, "group": "model", "pairs": 20,
+                 "cosine": cosine, "mean_band": 0.01, "scatter_band": 0.02, "momentum": momentum}
+                for lag, cosine, momentum in ((1, 0.5, 0.15), (8, 0.2, 0.01))
             ],
         ),
         "weight-updates-cosines": rows_for(runs, cosines),
@@ -165,6 +165,14 @@ def heads() -> Tables:
         "plateau-taus": taus(runs, lambda run: 300.0),
         "selector-signals": rows_for(runs, signals),
         "selector-onsets": rows_for(runs, onsets),
+        "plateau-onset": rows_for(
+            runs,
+            lambda run: [
+                {"reading": reading, "onset": 200 * jitter(run["init_seed"]), "falls": 250.0,
+                 "falls_low": 220.0}
+                for reading in ("paper", "sound")
+            ],
+        ),
         "curvature-points": rows_for(runs, points),
     }
 
@@ -188,9 +196,9 @@ def noise() -> Tables:
 
 def controls() -> Tables:
     arms = ({}, {"k": 1, "n_b": 1000}, {"random_z_until": 800}, {"label_noise": 0.1},
-            {"weight_decay": 0.0}, {"beta2": 0.95})  # fmt: skip
+            {"weight_decay": 0.0}, {"beta2": 0.95}, {"weight_decay": 1.0})  # fmt: skip
     base = {"k": 10, "n_b": 100, "random_z_until": 0, "label_noise": 0.0, "weight_decay": 0.01,
-            "beta2": 0.999}  # fmt: skip
+            "beta2": 0.999, "lr": 1e-3}  # fmt: skip
     runs = runs_of([base | arm for arm in arms], last=2500)
     longer = {"label_noise": 1.3, "weight_decay": 1.05, "beta2": 1.1}
 
@@ -201,7 +209,14 @@ def controls() -> Tables:
     def log(run):
         half = (350 if run["k"] == 1 else 700) * jitter(run["init_seed"])
         for step in range(0, 2501, 50):
-            yield {"step": step, "target_ce": 2.867 * min(1.0, max(0.0, 1.5 - step / half))}
+            left = min(1.0, max(0.0, 1.5 - step / half))
+            waits = step <= run["random_z_until"]  # on the marginal, at ln K
+            yield {
+                "step": step,
+                "target_ce": 2.867 * left,
+                "candidate_mass": 0.98 + 0.02 * (1 - left),
+                "candidate_loss": math.log(run["k"]) * (1.0 if waits else left),
+            }
 
     with_z = pd.DataFrame(runs[runs["k"] > 1])
     return {
