@@ -59,6 +59,7 @@ class Measured:
         marks: reference values by name, in the unit of the table.
         note: what a reader should know besides.
         missing: why there is nothing to judge; empty where there is.
+        axis: what the table's values are, with their unit, where it is not `unit`.
     """
 
     parts: tuple[Part, ...] = ()
@@ -70,6 +71,7 @@ class Measured:
     marks: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
     missing: str = ""
+    axis: str = ""
 
 
 @dataclass(frozen=True)

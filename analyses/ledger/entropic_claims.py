@@ -42,6 +42,7 @@ def added(store: EvidenceStore) -> Measured:
         pair_seeds(*(table for _, *both in arms for table in both)),
         scale_of(shown_arms),
         per_setting(shown_arms, "time", ("kind", "arm"), geometric=True),
+        axis="waiting time (steps)",
         note="the repository's own label-noise runs (cosine schedule) escape sooner at 5, 10 and "
         "20 % than without",
     )
@@ -115,6 +116,7 @@ def removed(store: EvidenceStore) -> Measured:
         pair_seeds(full, usual, large),
         scale_of(table),
         per_setting(table, "time", ("batch",), geometric=True),
+        axis="waiting time (steps)",
         note=f"in steps, against batch {usual['batch'].iloc[0]:g} at the same learning rate; in "
         f"examples full batches take {number(_examples(full, usual))} times as many",
     )

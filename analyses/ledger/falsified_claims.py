@@ -70,6 +70,7 @@ def noise_escape(store: EvidenceStore) -> Measured:
         pair_seeds(less, usual),
         scale_of(table),
         per_setting(table, "time", ("batch",), geometric=True),
+        axis="waiting time (steps)",
         note="escape over a barrier (Kramers) would take the longer the less noise there is",
     )
 

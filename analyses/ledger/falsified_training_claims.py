@@ -57,6 +57,7 @@ def optimiser(store: EvidenceStore) -> Measured:
         pair_seeds(base, arm),
         scale_of(both),
         per_setting(both, "time", ("arm",), geometric=True),
+        axis="waiting time (steps)",
     )
 
 
@@ -78,6 +79,7 @@ def norms(store: EvidenceStore) -> Measured:
         min(pair_seeds(base, arm), least_seeds(growth, ("k", "n_b"))),
         scale_of(both),
         per_setting(both, "time", ("arm",), geometric=True),
+        axis="waiting time (steps)",
         note="a norm that has to be reached would be the same for all sizes",
     )  # fmt: skip
 

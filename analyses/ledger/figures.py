@@ -15,14 +15,19 @@ SPREAD = 100.0
 """Greatest over least value from which an axis is logarithmic."""
 
 
+LAW_AXIS = "waiting time (steps)"
+
+
 def claim_figure(one: Judged, theme: Theme = LIGHT) -> go.Figure:
     """Draws the evidence of a claim; without any, a figure that says why."""
     table = one.measured.table
     if one.measured.missing or table.empty:
         return _empty(one.reason or "no evidence", theme)
     if {"x", "time"} <= set(table.columns):
-        return law_figure(table, one.measured.unit, theme)
-    return interval_figure(table, dict(one.measured.marks), one.measured.unit, theme)
+        return law_figure(table, one.measured.unit, theme, one.measured.axis or LAW_AXIS)
+    return interval_figure(
+        table, dict(one.measured.marks), one.measured.axis or one.measured.unit, theme
+    )
 
 
 def interval_figure(
@@ -71,13 +76,16 @@ def interval_figure(
     )
 
 
-def law_figure(table: pd.DataFrame, unit: str, theme: Theme = LIGHT) -> go.Figure:
+def law_figure(
+    table: pd.DataFrame, unit: str, theme: Theme = LIGHT, axis: str = LAW_AXIS
+) -> go.Figure:
     """Draws times against what varies, on logarithmic axes, a series a label.
 
     Args:
         table: `x`, `time` (NaN where a run ends first), `label` and `run`.
         unit: what is read off, for the title; "exponent on D" names the axis too.
         theme: colours and fonts.
+        axis: what the times are, with their unit.
     """
     figure = go.Figure()
     for number, (label, group) in enumerate(table.groupby("label", sort=False)):
@@ -98,7 +106,7 @@ def law_figure(table: pd.DataFrame, unit: str, theme: Theme = LIGHT) -> go.Figur
         theme,
         unit,
         xaxis={"title": {"text": unit.partition(" on ")[2] or "what varies"}, "type": "log"},
-        yaxis={"title": {"text": "waiting time (steps)"}, "type": "log"},
+        yaxis={"title": {"text": axis}, "type": "log"},
         height=420,
     )
 

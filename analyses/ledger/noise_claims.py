@@ -55,6 +55,7 @@ def learning_rate(store: EvidenceStore) -> Measured:
         pair_seeds(high, low),
         scale_of(table),
         per_setting(table, "time", ("lr",), geometric=True),
+        axis="waiting time (steps)",
         note=f"{rates}, batch {high['batch'].iloc[0]:g}, in steps",
     )
 
@@ -88,6 +89,7 @@ def batch_size(store: EvidenceStore) -> Measured:
         pair_seeds(small, large),
         scale_of(table),
         per_setting(table, "examples", ("batch",), geometric=True),
+        axis="waiting time (examples)",
         note=f"batch {small['batch'].iloc[0]:g} over {large['batch'].iloc[0]:g}, examples until "
         "tau a",
     )
@@ -114,10 +116,11 @@ def temperature(store: EvidenceStore) -> Measured:
     return Measured(
         parts,
         law,
-        "exponent on T",
+        "exponent on lr/batch",
         least_seeds(points, ("lr", "batch")),
         scale_of(table),
         points.assign(label="learning rate times tau")[["x", "time", "label", "run"]],
+        axis="learning rate times waiting time",
         note="paper's matched pair: 3,600 steps (1e-3, 256) against 7,750 (5e-4, 128), which times "
         f"the rate agree within 8 %{left_out and '; '}{left_out}",
     )

@@ -129,6 +129,7 @@ def selector_wait(store: EvidenceStore) -> Measured:
         pair_seeds(*arms),
         scale_of(runs[runs["run"].isin(set(table["run"]))]),
         per_setting(table, "time", ("k",), geometric=True),
+        axis="waiting time (steps)",
         note="time until the loss of the whole answer has halved from ignorance",
     )
 

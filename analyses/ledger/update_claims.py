@@ -1,21 +1,29 @@
 """Claims about the direction of weight updates, against their lag and the optimizer.
 
-Data are drawn in epochs without replacement. An update that spans less than an epoch and the next
-one share no example, so that they oppose each other; one that spans several averages their noise
-away. Cosines at one span therefore differ by the size of the data, and no mean over sizes is taken.
+Each is judged in every setting by itself; see `analyses.ledger.update_rows` for why.
 """
-
-import math
 
 import numpy as np
 import pandas as pd
 
-from analyses.ledger.claim import Claim, Estimate, Measured, Part
+from analyses.ledger.claim import UNKNOWN, Claim, Estimate, Measured, Part
 from analyses.ledger.criteria import above, every, inside, most, number, shown
 from analyses.ledger.plateau_claims import SIZES
 from analyses.ledger.seeds import least_seeds, only, per_setting, scale_of
 from analyses.ledger.store import EvidenceStore
-from analyses.rows import keyed, numbers, records
+from analyses.ledger.update_rows import (
+    PAIRS,
+    SETTINGS,
+    by_setting,
+    enough_pairs,
+    estimate,
+    most_alike,
+    peaks,
+    plateau_cosines,
+    plateau_rows,
+    sizes_said,
+)
+from analyses.rows import numbers, records
 
 FLAT = 0.1
 """Cosine, beyond what momentum alone gives, up to which updates count as orthogonal."""
@@ -23,82 +31,14 @@ FLAT = 0.1
 ALIGNED, RISE = 0.6, 0.3
 """Cosine from which updates count as aligned, and how far above the plateau's it has to be."""
 
-SMOOTHED = 5
-"""Pairs of updates that the paper's figure averages over."""
-
-PAIRS = 3
-"""Pairs of updates that each run needs for its setting to count."""
-
-SETTINGS = ("k", "n_b")
-
-PAPER_K, PAPER_EPOCH = 20, 20 * 1000 / 128
-"""The paper's run: K, and the steps of an epoch (D over the batch)."""
-
-PAPER_SPAN = 200
-"""Steps that the paper's updates span."""
-
-
-def plateau_cosines(store: EvidenceStore, reading: str = "sound") -> pd.DataFrame:
-    """Gives one row a run: the mean cosine of neighbouring updates before tau/2, the cosine that
-    momentum alone gives them, and tau; of settings whose runs all have a few pairs there."""
-    table = _phase(store, reading)
-    table = only(table, _enough(table), f"{PAIRS} pairs of updates on the plateau of each run")
-    return table.merge(_spans(store)[["run", "span", "momentum"]], on="run")
-
-
-def _phase(store: EvidenceStore, reading: str = "sound") -> pd.DataFrame:
-    table = store.joined(SIZES, "weight-updates-phases")
-    return pd.DataFrame(table[(table["reading"] == reading) & (table["phase"] == "plateau")])
-
-
-def _enough(table: pd.DataFrame) -> np.ndarray:
-    """Marks the settings in which no run has fewer pairs than it needs."""
-    pairs = table["pairs"].fillna(0)
-    return (pairs.groupby([table[n] for n in SETTINGS]).transform("min") >= PAIRS).to_numpy()
-
-
-def _spans(store: EvidenceStore) -> pd.DataFrame:
-    """Gives one row a run: steps that an update spans, and momentum's cosine of neighbours."""
-    table = store.table(SIZES, "weight-updates-averages")
-    table = pd.DataFrame(table[table["lag"] == table.groupby("run")["lag"].transform("min")])
-    table = table.drop_duplicates("run")
-    return table.assign(span=table["lag_steps"] / table["lag"])
-
-
-def peaks(store: EvidenceStore) -> pd.DataFrame:
-    """Gives one row a run: the greatest cosine between tau/2 and 1.5 tau, averaged over 5 pairs as
-    in the paper's figure (`peak`), and that above the plateau's (`rise`; NaN in settings with too
-    few pairs there)."""
-    runs = keyed(_phase(store), "run")
-    cosines = store.table(SIZES, "weight-updates-cosines")
-    cosines = cosines[cosines["lag"] == cosines["lag"].min()]
-    rows = []
-    for run, group in cosines.groupby("run"):
-        if run not in runs:
-            continue
-        group = group.sort_values("step")
-        span = float(np.median(np.diff(numbers(group, "step")))) if len(group) > 1 else 0.0
-        tau = float(runs[run]["tau"])
-        middle = numbers(group, "step") + span
-        smooth = group["cosine"].rolling(SMOOTHED, center=True, min_periods=1).mean()
-        near = smooth[(middle >= tau / 2) & (middle <= 1.5 * tau)]
-        if len(near):
-            rows.append({**runs[run], "peak": float(near.max())})
-    table = pd.DataFrame(rows, columns=["run", "peak"] if not rows else None)
-    table = only(table, table["peak"].notna(), "pair of updates near tau")
-    plateau = table["cosine"].where(_enough(table))
-    return table.assign(rise=table["peak"] - plateau).merge(
-        _spans(store)[["run", "span", "momentum"]], on="run"
-    )
-
 
 def on_plateau(store: EvidenceStore) -> Measured:
     """Are neighbouring updates orthogonal on the plateau?"""
     table = plateau_cosines(store)
-    each = _each(table, "cosine")
-    held = [inside(_estimate(row), -FLAT, row["momentum"] + FLAT) for row in records(each)]
-    found, where = _alike(each)
-    letter = _of_setting(_phase(store, "paper"), where)
+    each = by_setting(table, "cosine")
+    held = [inside(estimate(row), -FLAT, row["momentum"] + FLAT) for row in records(each)]
+    found, where = most_alike(each)
+    letter = _of_setting(plateau_rows(store, "paper"), where)
     part = Part(
         f"mean cosine from -{FLAT} to {FLAT} above what momentum alone gives, in every setting",
         every(held),
@@ -112,18 +52,18 @@ def on_plateau(store: EvidenceStore) -> Measured:
         scale_of(table),
         each,
         {"paper, K 20": 0.036, "paper, K 10": 0.224, "momentum": float(each["momentum"].mean())},
-        f"{_said(each, where)}; settings count from {PAIRS} pairs a run; before half of tau b, the "
-        f"paper's phase, which may hold the snap: {shown(letter)}",
+        f"{sizes_said(each, where)}; settings count from {PAIRS} pairs a run; before half of tau "
+        f"b, the paper's phase, which may hold the snap: {shown(letter)}",
     )
 
 
 def at_transition(store: EvidenceStore) -> Measured:
     """Do neighbouring updates agree at the transition?"""
     table = peaks(store)
-    each, risen = _each(table, "peak"), _each(table.dropna(subset=["rise"]), "rise")
-    high = [above(_estimate(row), ALIGNED) for row in records(each)]
-    rise = [above(_estimate(row), RISE) for row in records(risen)]
-    found, where = _alike(each)
+    each, risen = by_setting(table, "peak"), by_setting(table.dropna(subset=["rise"]), "rise")
+    high = [above(estimate(row), ALIGNED) for row in records(each)]
+    rise = [above(estimate(row), RISE) for row in records(risen)]
+    found, where = most_alike(each)
     parts = (
         Part(f"greatest cosine near tau above {ALIGNED} in every setting", every(high),
              _span(each, high)),
@@ -138,7 +78,7 @@ def at_transition(store: EvidenceStore) -> Measured:
         scale_of(table),
         each,
         {"paper, peak": 0.8, "paper, mean after tau b": 0.397},
-        f"{_said(each, where)}; the greatest of several noisy averages is above their mean by "
+        f"{sizes_said(each, where)}; the greatest of several noisy averages is above their mean by "
         "construction",
     )
 
@@ -149,9 +89,9 @@ def beyond_momentum(store: EvidenceStore) -> Measured:
     table = only(table, table["cosine"].notna(), "pair of updates")
     table = table.assign(beyond=_excess(table), span=table["lag_steps"] / table["lag"])
     far = pd.DataFrame(table[table["lag"] == table.groupby("run")["lag"].transform("max")])
-    far = only(far, _enough(far), f"{PAIRS} pairs of updates at the longest lag of each run")
-    each = _each(far, "cosine")
-    found, where = _alike(each)
+    far = only(far, enough_pairs(far), f"{PAIRS} pairs of updates at the longest lag of each run")
+    each = by_setting(far, "cosine")
+    found, where = most_alike(each)
     held, seen = _most_in_each(far)
     return Measured(
         (Part("agreement beyond momentum and chance in most runs of every setting", held, seen),),
@@ -161,8 +101,8 @@ def beyond_momentum(store: EvidenceStore) -> Measured:
         scale_of(far),
         each,
         {"momentum": float(far["momentum"].mean())},
-        f"whole run, {_lags(far)}, the longest; {_said(each, where)}, which is not in the null; "
-        f"settings count from {PAIRS} pairs a run; {_at_shortest(table)}",
+        f"whole run, {_lags(far)}, the longest; {sizes_said(each, where)}, which is not in the "
+        f"null; settings count from {PAIRS} pairs a run; {_at_shortest(table)}",
     )
 
 
@@ -188,52 +128,16 @@ def _at_shortest(table: pd.DataFrame) -> str:
     if free.empty:
         return f"momentum gives {FLAT} or more at every lag"
     near = pd.DataFrame(free[free["lag"] == free.groupby("run")["lag"].transform("min")])
-    each = _each(near, "cosine")
+    each = by_setting(near, "cosine")
     return (
         f"at the shortest with momentum below {FLAT}, {_lags(near)}, {_range(each)}, beyond both "
         f"in {_most_in_each(near)[1]}"
     )
 
 
-def _each(table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Gives one row a setting: the mean over seeds with its interval, D, momentum's cosine, and
-    the steps of an epoch over those that an update spans (`epoch`)."""
-    if table.empty:
-        return pd.DataFrame(columns=["label", "value", "low", "high", "momentum", "epoch", "d"])
-    means = table.groupby(list(SETTINGS), as_index=False)[["momentum", "span", "batch"]].mean()
-    each = per_setting(table, column, SETTINGS).merge(means, on=list(SETTINGS))
-    each = each.assign(d=each["k"] * each["n_b"])
-    return each.assign(epoch=each["d"] / each["batch"] / each["span"]).sort_values(["d", "k"])
-
-
-def _alike(each: pd.DataFrame) -> tuple[Estimate, dict]:
-    """The number in the setting that is most like the paper's K 20, and that setting: by an epoch
-    over the span of an update first, on which cosines depend, then by K."""
-    off = np.abs(np.log(numbers(each, "epoch") / (PAPER_EPOCH / PAPER_SPAN)))
-    off_k = np.abs(np.log(numbers(each, "k") / PAPER_K))
-    row = records(each)[int(np.lexsort((off_k, off.round(6)))[0])]
-    return _estimate(row), row
-
-
 def _of_setting(table: pd.DataFrame, where: dict) -> Estimate:
     here = pd.DataFrame(table[(table["k"] == where["k"]) & (table["n_b"] == where["n_b"])])
-    return _estimate(records(per_setting(here, "cosine", SETTINGS))[0]) if len(here) else _NONE
-
-
-_NONE = Estimate(math.nan)
-
-
-def _said(each: pd.DataFrame, where: dict) -> str:
-    """Which setting the headline is of and why, and the means by size with their epochs."""
-    listed = ", ".join(
-        f"{number(group['value'].mean())} at D {d:g} ({number(group['epoch'].mean())})"
-        for d, group in each.groupby("d")
-    )
-    return (
-        f"headline at {where['label']}, where an epoch takes {number(where['epoch'])} of the span "
-        f"of an update (paper's K {PAPER_K}: {number(PAPER_EPOCH / PAPER_SPAN)}); by D, with that "
-        f"share: {listed}, as data are drawn without replacement"
-    )
+    return estimate(records(per_setting(here, "cosine", SETTINGS))[0]) if len(here) else UNKNOWN
 
 
 def _span(each: pd.DataFrame, held: list[bool | None]) -> str:
@@ -244,10 +148,6 @@ def _span(each: pd.DataFrame, held: list[bool | None]) -> str:
 
 def _range(each: pd.DataFrame) -> str:
     return f"{number(each['value'].min())} to {number(each['value'].max())} by setting"
-
-
-def _estimate(row: dict) -> Estimate:
-    return Estimate(row["value"], row["low"], row["high"])
 
 
 def _lags(table: pd.DataFrame) -> str:

@@ -168,8 +168,12 @@ def heads() -> Tables:
         "plateau-onset": rows_for(
             runs,
             lambda run: [
-                {"reading": reading, "onset": 200 * jitter(run["init_seed"]), "falls": 250.0,
-                 "falls_low": 220.0}
+                {
+                    "reading": reading,
+                    "onset": 200 * jitter(run["init_seed"]),
+                    "falls": 250.0,
+                    "falls_low": 220.0,
+                }
                 for reading in ("paper", "sound")
             ],
         ),
