@@ -91,7 +91,10 @@ def patch_task_vector(
             without a vector, or answers of the wrong shape.
     """
     refuse_other_kinds("vectors", vectors, TaskVectors, "what task_vectors found")
-    refuse_other_kinds("answers", answers, Callable, "a function of groups and tokens")
+    if not callable(answers):
+        raise InputError(
+            f"answers is {type(answers).__name__}: give a function of groups and tokens"
+        )
     whole_number("seed", seed)
     check_tokens(model, "tokens", tokens)
     check_length(model, tokens.shape[1])

@@ -48,7 +48,8 @@ def stacking_gain(configs: Sequence[RunConfig], device: str = "cpu") -> float:
     def together() -> None:
         stack.update(tokens, training.lr)
 
-    _seconds(separate, tokens), _seconds(together, tokens)
+    for warm_up in (separate, together):
+        _seconds(warm_up, tokens)
     return statistics.median(
         _seconds(separate, tokens) / _seconds(together, tokens) for _ in range(ROUNDS)
     )

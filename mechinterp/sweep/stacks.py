@@ -43,7 +43,7 @@ def stacked(jobs: Sequence[Job], most: int) -> list[Job | Stack]:
     for alike in kinds.values():
         for start in range(0, len(alike), most):
             part = tuple(alike[start : start + most])
-            work.append(Stack(part) if len(part) > 1 else part[0])
+            work.extend([Stack(part)] if len(part) > 1 else part)
     return work
 
 
