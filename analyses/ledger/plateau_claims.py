@@ -75,7 +75,8 @@ def control(store: EvidenceStore) -> Measured:
     if "random_z_until" not in table:
         raise NoEvidence("no run with a random selector at first among the controls")
     arm = only(table, table["random_z_until"] > 0, "run with a random selector at first")
-    arm = _at_stage_end(store, arm)
+    earlier = overall(_in_stage(store, arm, 0.75), "share_then")
+    arm = _in_stage(store, arm, 1.0)
     found, high = overall(arm, "share_then"), overall(arm, "height_then")
     parts = (
         Part(
@@ -94,16 +95,17 @@ def control(store: EvidenceStore) -> Measured:
         scale_of(arm),
         each,
         {"ignorance": 0.0, "marginal": 1.0},
-        f"at step {arm['random_z_until'].max():g}, the last without a selector; mass still rises "
-        "there: the stage may be too short",
+        f"at step {arm['random_z_until'].max():g}, the last without a selector; at three quarters "
+        f"of that stage {shown(earlier)} of the way",
     )
 
 
-def _at_stage_end(store: EvidenceStore, arm: pd.DataFrame) -> pd.DataFrame:
+def _in_stage(store: EvidenceStore, arm: pd.DataFrame, share: float) -> pd.DataFrame:
     """Adds how far a run is from ignorance to the marginal, and its loss over ln K, at the last
-    evaluation before selectors mean something."""
+    evaluation in a share of the stage in which selectors mean nothing."""
     log = store.table(CONTROLS, "log").merge(arm, on="run")
-    log = log[log["step"] <= log["random_z_until"]].sort_values("step").groupby("run").tail(1)
+    there = log["step"] <= share * log["random_z_until"]
+    log = log[there].sort_values("step").groupby("run").tail(1)
     way = log["marginal"] - log["ignorant"]
     return log.assign(
         share_then=(log["candidate_mass"] - log["ignorant"]) / way,
