@@ -114,5 +114,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     lines = list(mishaps())
-    print(f"{len(lines)} tried")
-    print("\n".join(line for line in lines if line))
+    print(f"{len(lines)} tried", *[line for line in lines if line], sep="\n")
