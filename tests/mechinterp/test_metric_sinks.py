@@ -1,6 +1,7 @@
 import json
 import struct
 import sys
+import time
 
 import pytest
 
@@ -67,14 +68,19 @@ def test_wandb_offline_has_the_rows_of_the_log(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     rows = _train(tmp_path / "run", "wandb")
     (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    sent, config = {}, {}
-    for data in _records(file.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        items = {i.key or i.nested_key[0]: json.loads(i.value_json) for i in record.history.item}
-        if items:
-            sent[items["_step"]] = items["candidate_loss"]
-        config |= {i.key: json.loads(i.value_json) for i in record.run.config.update}
+    sent, config, patience = {}, {}, time.monotonic() + 60
+    # A process of wandb's own writes the file; on a busy machine it does so later.
+    while len(sent) < len(rows) and time.monotonic() < patience:
+        for data in _records(file.read_bytes()):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            items = {
+                i.key or i.nested_key[0]: json.loads(i.value_json) for i in record.history.item
+            }
+            if items:
+                sent[items["_step"]] = items["candidate_loss"]
+            config |= {i.key: json.loads(i.value_json) for i in record.run.config.update}
+        time.sleep(0.2)
     assert sent == pytest.approx(dict(zip(rows["step"], rows["candidate_loss"], strict=True)))
     assert config["task"]["n_b"] == 20
 
