@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from circuits.errors import InputError
+from circuits.errors import InputError, refuse_other_kinds
 from circuits.heads import (
     check_batch,
     check_model,
@@ -72,10 +72,8 @@ def attention_patterns(
     check_batch("tokens", tokens)
     n_pos = tokens.shape[1]
     check_tokens(model, tokens, "tokens", n_pos)
-    if groups is not None and not isinstance(groups, Mapping):
-        raise InputError(
-            f"groups is {type(groups).__name__}; give a dict of names and their positions"
-        )
+    if groups is not None:
+        refuse_other_kinds("groups", groups, Mapping, "a dict of names and their positions")
     if groups is not None and not groups:
         raise InputError("groups is empty; name at least one group of positions, or give None")
     named = groups if groups is not None else {str(place): (place,) for place in range(n_pos)}

@@ -3,7 +3,7 @@
 import difflib
 import operator
 from collections.abc import Iterable
-from typing import SupportsIndex, cast
+from typing import Any, SupportsIndex, TypeGuard, cast
 
 
 class InputError(ValueError):
@@ -46,6 +46,11 @@ def refuse_other_kinds(name: str, value: object, kind: type, give: str) -> None:
         raise InputError(f"{name} is {type(value).__name__}: give {give}")
 
 
+def has_entries(value: object) -> TypeGuard[Iterable[Any]]:
+    """Says whether a value can be gone through; a tensor without an axis only calls itself so."""
+    return isinstance(value, Iterable) and getattr(value, "ndim", 1) != 0
+
+
 def whole_number(name: str, value: object) -> int:
     """Gives an integer that the caller passed, of whatever integer type.
 
@@ -70,8 +75,6 @@ def whole_numbers(name: str, values: object) -> tuple[int, ...]:
     Raises:
         InputError: anything but a collection of integers.
     """
-    # A tensor without an axis calls itself iterable.
-    scalar = getattr(values, "ndim", 1) == 0
-    if scalar or isinstance(values, str) or not isinstance(values, Iterable):
+    if isinstance(values, str) or not has_entries(values):
         raise InputError(f"{name}={values!r} is {type(values).__name__}: give a list of integers")
     return tuple(whole_number(f"an entry of {name}", value) for value in values)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from circuits.errors import InputError, near_matches
+from circuits.errors import InputError, has_entries, near_matches
 
 Granularity = Literal["head", "layer", "layer-qkv"]
 MOST_EDGES = 4_000_000
@@ -199,7 +199,7 @@ class Graph:
             return self.edges
         if isinstance(edges, str):
             raise InputError(f"edges={edges!r} is one string: pass a list of edge names")
-        if not isinstance(edges, Iterable) or getattr(edges, "ndim", 1) == 0:
+        if not has_entries(edges):
             raise InputError(f"edges={edges} is one {type(edges).__name__}: pass a list of edges")
         chosen = tuple(self.edge(edge) for edge in edges)
         repeated = [edge.name for i, edge in enumerate(chosen) if edge in chosen[:i]]

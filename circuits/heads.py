@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from circuits.errors import InputError, near_matches, whole_number, whole_numbers
+from circuits.errors import InputError, has_entries, near_matches, whole_number, whole_numbers
 
 Head = tuple[int, int]
 _LISTED = 32
@@ -73,14 +73,14 @@ def parse_head_sets(model: Any, heads: Any) -> list[tuple[Head, ...]]:
     """
     if isinstance(heads, str):
         raise InputError(f"heads={heads!r} is one string; give a list, such as [{heads!r}]")
-    if heads is not None and (not isinstance(heads, Iterable) or isinstance(heads, Tensor)):
+    if heads is not None and not has_entries(heads):
         raise InputError(f"heads={heads!r} is {type(heads).__name__}; give a list of head names")
     entries = head_names(model) if heads is None else list(heads)
     if not entries:
         raise InputError("heads is empty; give at least one head, or None for all of them")
     sets = []
     for entry in entries:
-        if not isinstance(entry, Iterable) or isinstance(entry, Tensor):
+        if not has_entries(entry):
             raise InputError(f"heads holds {entry!r}; give names such as 'L0H3', or sets of them")
         members = {entry} if isinstance(entry, str) else set(entry)
         if not members:
@@ -95,7 +95,7 @@ def parse_heads(model: Any, heads: Any) -> list[Head]:
     Raises:
         InputError: for an unknown head, no head at all, or something else than a list.
     """
-    if heads is not None and (isinstance(heads, str | Tensor) or not isinstance(heads, Iterable)):
+    if heads is not None and (isinstance(heads, str) or not has_entries(heads)):
         raise InputError(f"heads={heads!r} is {type(heads).__name__}; give a list of head names")
     chosen = [parse_head(model, name) for name in (head_names(model) if heads is None else heads)]
     if not chosen:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from circuits.errors import InputError
+from circuits.errors import InputError, refuse_other_kinds
 from circuits.heads import check_batch, check_model, check_tokens
 from circuits.intervals import mean_interval
 from circuits.metrics import scored_positions
@@ -104,10 +104,7 @@ def answer_tokens(
     """
     if given is None:
         return tokens[:, [position + 1 for position in read]]
-    if not isinstance(given, Tensor):
-        raise InputError(
-            f"{argument} is {type(given).__name__}; give a tensor [batch, scored] of ids"
-        )
+    refuse_other_kinds(argument, given, Tensor, "a tensor [batch, scored] of ids")
     if tuple(given.shape) != (tokens.shape[0], len(read)):
         raise InputError(
             f"{argument} has shape {tuple(given.shape)}; with {tokens.shape[0]} examples and "

@@ -22,6 +22,7 @@ from mechinterp.runs import DEFAULT_RUN, Run
 from mechinterp.runs.atomic import plain_errors, replace_file
 from mechinterp.runs.sealed_json import parse_json
 from mechinterp.runs.tables import cache_folder
+from mechinterp.sweep.progress import EVERY
 from mechinterp.workers import n_cores
 
 if TYPE_CHECKING:
@@ -157,10 +158,6 @@ def _parts(one: dict[str, Any]) -> tuple[str, str, str]:
         for row, name in zip(strongest, ("head", "edge"), strict=True)
     )
     return head, edge, f"{len(one['circuit']['edges'])} of {len(one['edges'])}"
-
-
-EVERY = 20.0
-"""Seconds between two lines when there is no terminal to draw a bar on."""
 
 
 class _bar:

@@ -1,15 +1,14 @@
 """Jobs whose runs can be trained as one, put together; the process that watches needs no torch."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mechinterp.engines.local import Report
 from mechinterp.stack_kind import can_stack, stack_kind
 from mechinterp.sweep.jobs import Job
-
-Watching = Callable[[Sequence[Any], dict[str, str]], None]
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def run_by_run(work: Sequence[Job | Stack], ended: dict[str, str]) -> dict[str, 
     return said
 
 
-def watched(work: Sequence[Job | Stack], watch: Watching) -> Watching:
+def watched(work: Sequence[Job | Stack], watch: Report) -> Report:
     """Tells a watch of runs what an engine tells of jobs and stacks."""
 
     def report(at_work: Sequence[Job | Stack], ended: dict[str, str]) -> None:
