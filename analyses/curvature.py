@@ -15,6 +15,7 @@ from analyses.hessian.measuring import Effort, curvature_rows
 from analyses.hessian.surface import Surface, example_losses
 from circuits.errors import InputError
 from mechinterp.runs import Run
+from mechinterp.tasks import Marginals
 
 MIN_CHECKPOINTS = 3
 """Checkpoints below which nothing can be said about a course of training."""
@@ -39,7 +40,7 @@ def answer(request: Curvature) -> Answer:
     rows = measure_checkpoints(
         run, steps, "curvature-1", options, _measure(run, request.examples, effort), request.quiet
     )
-    tables = curvature_tables(rows, request.examples)
+    tables = curvature_tables(rows, request.examples, _share_of_table(run, request.examples))
     return Answer(
         summary=tuple(_summary(run, tables, request.examples)),
         tables=tables,
@@ -94,12 +95,20 @@ def choose_steps(run: Run, request: Curvature) -> list[int]:
     return [saved[int(place)] for place in places.round()]
 
 
-def curvature_tables(rows: pd.DataFrame, examples: int) -> dict[str, pd.DataFrame]:
+def _share_of_table(run: Run, examples: int) -> float:
+    """Share of all sequences that the batch holds; 0 for a task that draws ever new ones."""
+    task = run.task()
+    return examples / task.n_examples if isinstance(task, Marginals) else 0.0
+
+
+def curvature_tables(rows: pd.DataFrame, examples: int, share: float) -> dict[str, pd.DataFrame]:
     """Gives the tables of the answer.
 
     Args:
         rows: what `curvature_rows` gives, with `step`.
         examples: in the batch.
+        share: of all sequences that training can draw; a batch of all of them has no sampling
+            noise (the correction for drawing from a finite table without replacement).
 
     Returns:
         `points`: a row a step, with the extreme eigenvalues, the paper's beside them, gradient and
@@ -108,7 +117,7 @@ def curvature_tables(rows: pd.DataFrame, examples: int) -> dict[str, pd.DataFram
     """
     named = rows.set_index(["step", "quantity"])
     points = pd.DataFrame(
-        [_point(step, pd.DataFrame(named.loc[step]), examples) for step in _steps(rows)]
+        [_point(step, pd.DataFrame(named.loc[step]), examples, share) for step in _steps(rows)]
     )
     names = ("eigenvalue", "gradient_along", "noise_along")
     parts = [rows[rows["quantity"] == n].set_index(["step", "index"])["value"] for n in names]
@@ -129,7 +138,7 @@ def _steps(rows: pd.DataFrame) -> list[int]:
     return sorted(int(step) for step in rows["step"].unique())
 
 
-def _point(step: int, rows: pd.DataFrame, examples: int) -> dict[str, Any]:
+def _point(step: int, rows: pd.DataFrame, examples: int, share: float) -> dict[str, Any]:
     def value(name: str, column: str = "value") -> float:
         return float(rows.loc[[name], column].iloc[0])
 
@@ -148,7 +157,7 @@ def _point(step: int, rows: pd.DataFrame, examples: int) -> dict[str, Any]:
         "trace_se": value("trace", "error"),
         "noise_trace": noise,
         "noise_trace_se": value("noise_trace", "error"),
-        "grad_norm_of_noise": (noise / examples) ** 0.5,
+        "grad_norm_of_noise": (noise * (1 - share) / examples) ** 0.5,
         **{
             f"paper_{end}{ending}": value(f"paper_{end}", column)
             for end in ("max", "min")

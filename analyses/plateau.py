@@ -1,6 +1,7 @@
 """The plateau: how high, how long under every definition, and what the model knows on it."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -68,21 +69,30 @@ def check_marginals(run: Run, question: str) -> MarginalsConfig:
     )
 
 
-def log_series(run: Run) -> pd.DataFrame:
-    """Gives what the run logged of the plateau: `step`, `MEASURES` and their `..._se`.
+OTHER_SOURCE = ", or measure its checkpoints with --source checkpoints"
+
+
+def log_series(
+    run: Run, measures: Sequence[str] = MEASURES, otherwise: str = OTHER_SOURCE
+) -> pd.DataFrame:
+    """Gives what the run logged of some measures: `step`, `measures` and their `..._se`.
+
+    Args:
+        run: whose log is read.
+        measures: those of the plateau if not given.
+        otherwise: what the message says can be done besides training anew.
 
     Raises:
         InputError: the log has too few rows, or lacks a measure.
     """
     metrics = run.metrics()
-    columns = [column for name in MEASURES for column in (name, f"{name}_se")]
+    columns = [column for name in measures for column in (name, f"{name}_se")]
     missing = [column for column in columns if column not in metrics.columns]
     if len(metrics) < MIN_ROWS or missing:
         lacks = f"and lacks {', '.join(missing)} " if missing and len(metrics) else ""
         raise InputError(
             f"the log of {run.name} has {len(metrics)} rows of metrics {lacks}; at least "
-            f"{MIN_ROWS} are needed: train longer or with a smaller --eval-every, or measure its "
-            "checkpoints with --source checkpoints"
+            f"{MIN_ROWS} are needed: train longer or with a smaller --eval-every{otherwise}"
         )
     return pd.DataFrame(metrics[["step", *columns]]).dropna().reset_index(drop=True)
 

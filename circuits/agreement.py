@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from circuits.edge_scores import EdgeScores, edge_scores
@@ -112,7 +111,7 @@ def _measures(a: np.ndarray, b: np.ndarray, top: list[int]) -> dict[str, float]:
 
 def _spearman(a: np.ndarray, b: np.ndarray) -> float:
     """Correlation of ranks (ties share their mean rank); NaN when one side does not vary."""
-    x, y = rankdata(a), rankdata(b)
+    x, y = pd.Series(a).rank().to_numpy(), pd.Series(b).rank().to_numpy()
     if x.std() == 0 or y.std() == 0:
         return float("nan")
     return float(np.corrcoef(x, y)[0, 1])

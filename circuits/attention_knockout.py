@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.errors import InputError
@@ -23,7 +23,7 @@ from circuits.heads import (
 from circuits.intervals import mean_interval
 from circuits.metrics import Metric, resolve_metric, scored_positions
 from circuits.provenance import provenance
-from circuits.restart import record, restart_of
+from circuits.restart import Recording, Restart, hooked, record, restart_of
 from circuits.undisturbed import undisturbed
 
 
@@ -95,15 +95,13 @@ def knockout_effects(
     rows, columns = _links(model, queries, keys, clean.shape[1])
     inside = (rows < used) & (columns < used)
     with undisturbed(model):
-        recording = record(model, clean[:, :used], read, ("resid_pre", "z"))
+        recording = record(model, clean[:, :used], read, ("resid_pre", "scores", "v", "z"))
         restart = restart_of(model, clean[:, :used], recording, read)
         measured = resolve_metric(metric, recording.logits, clean, read)
         base = measured(recording.logits)
-        found = []
-        for head in chosen:
-            with model.hooks(fwd_hooks=[_cut(head, rows[inside], columns[inside])]):
-                logits = restart.from_resid_pre(head[0], recording["resid_pre"][head[0]])
-            found.append(measured(logits) - base)
+        without = _through_hooks if hooked(model) else _from_scores
+        links = rows[inside], columns[inside]
+        found = [measured(without(restart, recording, at, links)) - base for at in chosen]
     per_example = torch.stack(found)
     facts = provenance(
         model, clean, intervention="attention knockout", scored=list(read),
@@ -111,6 +109,35 @@ def knockout_effects(
         metric=metric if isinstance(metric, str) else getattr(metric, "__qualname__", "callable"),
     )  # fmt: skip
     return HeadEffects(_table(chosen, per_example), per_example, base, facts)
+
+
+def _from_scores(
+    restart: Restart, clean: Recording, at: Head, links: tuple[Tensor, Tensor]
+) -> Float[Tensor, "batch scored d_vocab"]:
+    """Logits without some links of a head: its recorded scores, cut, and all that follows them."""
+    layer, head = at
+    scores = _without(clean["scores"][layer][:, head], links)
+    values = clean["v"][layer]
+    v = values[:, :, head // (restart.model.cfg.n_heads // values.shape[2])]
+    z = clean["z"][layer].clone()
+    z[:, :, head] = scores.softmax(-1).to(v.dtype) @ v
+    resid_pre = clean["resid_pre"][layer]
+    return restart.from_attn_out(layer, resid_pre, restart.attn_out(layer, z))
+
+
+def _through_hooks(
+    restart: Restart, clean: Recording, at: Head, links: tuple[Tensor, Tensor]
+) -> Float[Tensor, "batch scored d_vocab"]:
+    """The same by a hook among the caller's own, which may change what comes of the scores."""
+    with restart.model.hooks(fwd_hooks=[_cut(at, *links)]):
+        return restart.from_resid_pre(at[0], clean["resid_pre"][at[0]])
+
+
+def _without(scores: Float[Tensor, "batch pos pos"], links: tuple[Tensor, Tensor]) -> Tensor:
+    """A head's scores with these links cut."""
+    scores = scores.clone()
+    scores[:, links[0], links[1]] = -torch.inf
+    return scores
 
 
 def _table(heads: list[Head], per_example: Tensor) -> pd.DataFrame:
@@ -152,7 +179,7 @@ def _links(
 def _cut(head: Head, rows: Tensor, columns: Tensor) -> tuple[str, Any]:
     def cut(scores: Tensor, hook: Any) -> Tensor:
         scores = scores.clone()
-        scores[:, head[1], rows, columns] = -torch.inf
+        scores[:, head[1]] = _without(scores[:, head[1]], (rows, columns))
         return scores
 
     return f"blocks.{head[0]}.attn.hook_attn_scores", cut

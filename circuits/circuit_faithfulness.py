@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import pandas as pd
@@ -18,6 +19,7 @@ from circuits.metrics import Metric, MetricCallable
 from circuits.prepared import prepare
 from circuits.random_circuits import random_circuits
 from circuits.recovery import Recovered, recovered
+from circuits.side_by_side import side_by_side, workers_on
 from circuits.undisturbed import undisturbed
 
 
@@ -109,16 +111,14 @@ def faithfulness(
         )
         measure = CircuitMeasure.of(prepared)
         measures = measures_of(prepared, metric, clean, attention_mask)
-        whole = Circuit.of(circuit.graph)
-        runs = {
-            name: _values(measure, measures, some)
-            for name, some in {
-                "full": whole,
-                "circuit": circuit,
-                "complement": ~circuit,
-                "empty": Circuit.of(circuit.graph, []),
-            }.items()
+        circuits = {
+            "full": Circuit.of(circuit.graph),
+            "circuit": circuit,
+            "complement": ~circuit,
+            "empty": Circuit.of(circuit.graph, []),
         }
+        found = _values(measure, measures, list(circuits.values()))
+        runs = dict(zip(circuits, found, strict=True))
         return Faithfulness(
             table=pd.DataFrame([_row(name, runs, seed) for name in measures]),
             controls=_controls(measure, measures, circuit, runs["circuit"], n_random, seed),
@@ -128,10 +128,22 @@ def faithfulness(
 
 
 def _values(
-    measure: CircuitMeasure, measures: dict[str, Callable[[Tensor], Tensor]], circuit: Circuit
-) -> dict[str, Tensor]:
-    logits = measure.logits(measure.run(circuit.edges))
-    return {name: function(logits) for name, function in measures.items()}
+    measure: CircuitMeasure,
+    measures: dict[str, Callable[[Tensor], Tensor]],
+    circuits: Sequence[Circuit],
+) -> list[dict[str, Tensor]]:
+    """Every measure of every circuit."""
+    found: dict[int, dict[str, Tensor]] = {}
+    one_at_a_time = Lock()  # The metric may be the caller's own, who need not think of threads.
+
+    def run(number: int) -> None:
+        logits = measure.logits(measure.run(circuits[number].edges))
+        with one_at_a_time:
+            found[number] = {name: function(logits) for name, function in measures.items()}
+
+    workers = workers_on(measure.prepared.baseline.device)
+    side_by_side(run, range(len(circuits)), workers)
+    return [found[number] for number in range(len(circuits))]
 
 
 def _row(name: str, runs: dict[str, dict[str, Tensor]], seed: int) -> dict[str, Any]:
@@ -163,7 +175,7 @@ def _controls(
     rows = []
     for kind, same_layers in (("uniform", False), ("same layers", True)):
         drawn = random_circuits(circuit, n_random, seed, same_layers)
-        values = [_values(measure, measures, one) for one in drawn]
+        values = _values(measure, measures, drawn)
         for name in measures if values else ():
             means = torch.stack([value[name].double().mean() for value in values])
             mine = own[name].double().mean()

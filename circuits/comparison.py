@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import hypergeom
 
 from circuits.graph import Circuit
 
@@ -38,6 +37,8 @@ def overlap(first: Circuit, second: Circuit) -> Overlap:
     Raises:
         InputError: circuits of two graphs.
     """
+    from scipy.stats import hypergeom  # It takes a second to import, and a trace does without.
+
     shared = first & second
     n, a, b = len(first.graph.edges), len(first), len(second)
     counts = np.arange(max(0, a + b - n), min(a, b) + 1)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from circuits.head_replacement import replacement, replacement_batch
 from circuits.heads import Head, check_tokens, parse_positions
 from circuits.metrics import Metric, MetricCallable, resolve_metric, scored_positions
 from circuits.provenance import provenance, tensor_sha256
-from circuits.restart import Recording, Restart, record, restart_of
+from circuits.restart import Recording, Restart, hooked, record, restart_of
+from circuits.side_by_side import side_by_side, workers_on
 from circuits.undisturbed import undisturbed
 
 ROWS_AT_ONCE = 256
@@ -59,11 +61,22 @@ class HeadStudy:
     def _effects(self, sets: Sequence[tuple[Head, ...]]) -> Float[Tensor, "sets batch"]:
         batch = self.base.shape[0]
         found = torch.empty(len(sets), batch, dtype=self.base.dtype, device=self.base.device)
-        for chunk in _chunks(sets, max(1, ROWS_AT_ONCE // batch)):
+        one_at_a_time = Lock()  # The metric may be the caller's own, who need not think of threads.
+
+        def fill(chunk: list[int]) -> None:
             logits = self._logits([sets[index] for index in chunk])
-            for row, index in enumerate(chunk):
-                found[index] = self.metric(logits[row]) - self.base
+            with one_at_a_time:
+                for row, index in enumerate(chunk):
+                    found[index] = self.metric(logits[row]) - self.base
+
+        side_by_side(fill, _chunks(sets, max(1, ROWS_AT_ONCE // batch)), self._workers(sets))
         return found
+
+    def _workers(self, sets: Sequence[tuple[Head, ...]]) -> int:
+        """One where hooks come and go: they are the model's, which all threads would share."""
+        hooks_come = any(layer != heads[0][0] for heads in sets for layer, _ in heads)
+        alone = hooks_come or self.restart.plain is None or hooked(self.model)
+        return 1 if alone else workers_on(self.base.device)
 
     def _logits(self, sets: list[tuple[Head, ...]]) -> Float[Tensor, "sets batch scored d_vocab"]:
         """All sets of one chunk begin in the same layer."""

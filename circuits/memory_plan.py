@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from circuits.errors import InputError
 from circuits.prepared import Prepared
+from circuits.side_by_side import workers_on
 
 TOKENS_AT_ONCE = 4096
 """Tokens (edges x examples x positions) in one chunk: what runs fastest on CPU caches."""
@@ -47,8 +46,7 @@ def share_memory(prepared: Prepared, memory_budget: int | None) -> Share:
             f"{held} and one example's chunk {each * n_pos}; give at least {held + each * n_pos} "
             "or fewer examples"
         )
-    on_cpu = prepared.baseline.device.type == "cpu"
-    workers = max(1, min(torch.get_num_threads(), room // TOKENS_AT_ONCE)) if on_cpu else 1
+    workers = max(1, min(workers_on(prepared.baseline.device), room // TOKENS_AT_ONCE))
     return Share(workers, min(TOKENS_AT_ONCE, int(room) // workers))
 
 

@@ -26,7 +26,9 @@ STREAMS = {
     "mlp_out": "hook_mlp_out",
     "resid_post": "hook_resid_post",
     "z": "attn.hook_z",
+    "scores": "attn.hook_attn_scores",
     "pattern": "attn.hook_pattern",
+    "v": "attn.hook_v",
 }
 _SELF_CHECK_EXAMPLES = 2
 
@@ -114,7 +116,7 @@ class Restart:
         self, layer: int, resid_pre: Float[Tensor, "batch pos d_model"]
     ) -> Float[Tensor, "batch scored d_vocab"]:
         """Runs blocks `layer` and later; `layer` may be the number of layers."""
-        if self.plain is not None and not _hooked(self.model):
+        if self.plain is not None and not hooked(self.model):
             return self.plain.from_resid_pre(layer, resid_pre)
         last = self.model.cfg.n_layers - 1
         residual = resid_pre
@@ -135,7 +137,7 @@ class Restart:
     ) -> Float[Tensor, "batch scored d_vocab"]:
         """Runs everything after the attention of block `layer`."""
         resid_pre, attn_out = self._trimmed(layer, resid_pre), self._trimmed(layer, attn_out)
-        if self.plain is not None and not _hooked(self.model):
+        if self.plain is not None and not hooked(self.model):
             return self.plain.from_attn_out(layer, resid_pre, attn_out)
         block = self.model.blocks[layer]
         attn_out = block.hook_attn_out(attn_out)
@@ -153,7 +155,7 @@ class Restart:
     ) -> Float[Tensor, "batch scored d_vocab"]:
         """Runs the MLP of block `layer` and everything after it (blocks in sequence only)."""
         resid_mid = self._trimmed(layer, resid_mid)
-        if self.plain is not None and not _hooked(self.model):
+        if self.plain is not None and not hooked(self.model):
             return self.plain.from_resid_mid(layer, resid_mid)
         return self._after_mid(layer, resid_mid)
 
@@ -256,7 +258,8 @@ def _plain_pass(model: Any, scored: tuple[int, ...], places: Tensor | None) -> P
         return None
 
 
-def _hooked(model: Any) -> bool:
+def hooked(model: Any) -> bool:
+    """Whether anybody has put a hook on the model."""
     return any(point.fwd_hooks for point in model.hook_dict.values())
 
 

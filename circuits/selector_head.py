@@ -209,9 +209,12 @@ def _per_example(
     places, metric = runs.places, runs.metric
     ablated = head_effects(model, clean, metric, ablation, other, scored=scored)
     signals = {"ablation": ablated.per_example}
-    for name, queries in (("knockout_answer", places.answer), ("knockout_after", places.after)):
-        cut = knockout_effects(model, clean, metric, queries, places.selector, scored=scored)
-        signals[name] = cut.per_example
+    cuts = {
+        queries: knockout_effects(model, clean, metric, queries, places.selector, scored=scored)
+        for queries in {places.answer, places.after}  # One where nothing comes between the two.
+    }
+    signals["knockout_answer"] = cuts[places.answer].per_example
+    signals["knockout_after"] = cuts[places.after].per_example
     found = [selector_signals(runs, *parse_head(model, name)) for name in head_names(model)]
     signals |= {name: torch.stack([each[name] for each in found]) for name in found[0]}
     return {signal: signals[signal] for signal in SIGNALS}

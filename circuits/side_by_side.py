@@ -43,6 +43,11 @@ def side_by_side(work: Callable[[Piece], None], pieces: Iterable[Piece], workers
                 future.cancel()
 
 
+def workers_on(device: torch.device) -> int:
+    """How many pieces to work on at a time: torch's threads on a CPU, one on an accelerator."""
+    return torch.get_num_threads() if device.type == "cpu" else 1
+
+
 def _without_gradients(work: Callable[[Piece], None], piece: Piece) -> None:
     with torch.no_grad():  # The mode belongs to a thread, so that the caller's does not count here.
         work(piece)

@@ -92,12 +92,17 @@ def act(request: Trace) -> None:
 
         trace_all(request)
         return
-    # Imported here so that --help and a mistyped option answer at once.
+    if request.ckpt is not None and request.run is None and os.sep not in request.ckpt:
+        request = dataclasses.replace(request, run=DEFAULT_RUN)
+    # Imported here so that --help and a mistyped option answer at once, and a mistyped checkpoint
+    # before TransformerLens is there.
+    with heavy_imports():
+        from mechinterp.runs import open_checkpoint
+    if request.ckpt is not None:
+        open_checkpoint(request.ckpt, request.run, request.root)
     with heavy_imports():
         from mechinterp.trace_report import trace_and_report
 
-    if request.ckpt is not None and request.run is None and os.sep not in request.ckpt:
-        request = dataclasses.replace(request, run=DEFAULT_RUN)
     trace_and_report(request)
 
 

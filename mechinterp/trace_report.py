@@ -85,7 +85,10 @@ def _view(traced: Traced | OtherTraced) -> str:
 
 
 def figures(traced: Traced | OtherTraced) -> dict[str, Any]:
-    """The figures of a trace by heading: its edges, what is enough, its heads, its mechanisms."""
+    """The figures of a trace by heading: the edges that are enough, its heads, its mechanisms.
+
+    All its edges are in the view above them.
+    """
     drawn: dict[str, Any] = {}
     if traced.parts is not None:
         table, graph = traced.parts.edges.table, traced.parts.edges.graph
@@ -93,7 +96,6 @@ def figures(traced: Traced | OtherTraced) -> dict[str, Any]:
         kept = traced.parts.circuit.names
         inside = table.set_index("edge").loc[kept].reset_index()
         enough = f"KL at most {BUDGET} nats from the whole model"
-        drawn["Every edge"] = circuit_figure(table, nodes=names, title=title_of(traced))
         drawn[f"The {len(kept)} edges that are enough"] = circuit_figure(
             inside, nodes=names, title=enough
         )

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 
-from analyses.plateau import MIN_ROWS
+from analyses.plateau import log_series
 from analyses.rows import Row, numbers
 from analyses.waiting.crossings import first_below, held_below, shifted
-from circuits.errors import InputError
 from mechinterp.runs import Run
 
 Role = Literal["forward", "reverse"]
@@ -95,7 +93,7 @@ def times_of(run: Run, role: Role, shares: tuple[float, ...]) -> list[Row]:
         InputError: the log is too short, or lacks a loss.
     """
     bars = bars_of(run, role, shares)
-    series = _series(run, sorted({bar.loss for bar in bars}))
+    series = log_series(run, sorted({bar.loss for bar in bars}), otherwise="")
     steps, rows = numbers(series, "step"), []
     for bar in bars:
         moved = shifted(numbers(series, bar.loss), numbers(series, f"{bar.loss}_se"))
@@ -123,16 +121,3 @@ def looks(steps: np.ndarray, every: int) -> np.ndarray:
     """
     due = np.arange(0, steps[-1] + 1, every)
     return np.unique(np.searchsorted(steps, due))
-
-
-def _series(run: Run, losses: list[str]) -> pd.DataFrame:
-    metrics = run.metrics()
-    columns = [column for loss in losses for column in (loss, f"{loss}_se")]
-    missing = [column for column in columns if column not in metrics.columns]
-    if len(metrics) < MIN_ROWS or missing:
-        lacks = f"and lacks {', '.join(missing)} " if missing and len(metrics) else ""
-        raise InputError(
-            f"the log of {run.name} has {len(metrics)} rows of metrics {lacks}; asymmetry needs at "
-            f"least {MIN_ROWS}: train longer or with a smaller --eval-every"
-        )
-    return pd.DataFrame(metrics[["step", *columns]]).dropna().reset_index(drop=True)

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any
 
-import torch
-
 from circuits.errors import InputError
-from circuits.side_by_side import side_by_side
+from circuits.side_by_side import side_by_side, workers_on
 from mechinterp.findings.finding import Finding
 from mechinterp.findings.heads import heads_finding
 from mechinterp.findings.induction import induction_finding
@@ -101,8 +99,7 @@ def find_mechanisms(
 
 def _all_of(known: dict[str, Finder], checkpoint: Checkpoint) -> list[Finding]:
     """Runs every test, several at a time; each has a copy of the model, as hooks belong to one."""
-    on_cpu = checkpoint.pairs.clean.device.type == "cpu"
-    workers = min(torch.get_num_threads(), len(known)) if on_cpu else 1
+    workers = min(workers_on(checkpoint.pairs.clean.device), len(known))
     spare: SimpleQueue[Checkpoint] = SimpleQueue()
     for _ in range(workers - 1):
         spare.put(replace(checkpoint, model=copy.deepcopy(checkpoint.model)))

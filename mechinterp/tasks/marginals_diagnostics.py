@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from circuits.side_by_side import side_by_side, workers_on
 from mechinterp.tasks.base import Detail, LogitsOf, Measure, measure
 from mechinterp.tasks.marginals import Marginals
 from mechinterp.tasks.marginals_fibres import (
@@ -27,7 +28,7 @@ from mechinterp.tasks.marginals_fibres import (
     with_wrong_selector,
 )
 
-ROWS_AT_ONCE = 512
+ROWS_AT_ONCE = 256
 """Sequences in one forward pass; bounds the memory of a call."""
 
 
@@ -46,18 +47,24 @@ class Scores(NamedTuple):
 def score(model: LogitsOf, task: Marginals, tokens: Int[Tensor, "batch pos"]) -> Scores:
     """Which log-probabilities does the model give to these sequences?
 
-    Each different sequence is run once, `ROWS_AT_ONCE` at a time and without gradients; a sequence
-    is run without its EOS. Log-softmax is taken in double precision.
+    Each different sequence is run once, `ROWS_AT_ONCE` at a time and without gradients, and on a
+    CPU so many times at once as torch has threads; a sequence is run without its EOS. Log-softmax
+    is taken in double precision.
     """
     unique, inverse = torch.unique(tokens, dim=0, return_inverse=True)
-    scored = list(task.scored)
-    chunks = []
-    for rows in unique.split(ROWS_AT_ONCE):
+    scored, blocks = list(task.scored), unique.split(ROWS_AT_ONCE)
+    found: dict[int, tuple[Tensor, ...]] = {}
+
+    def run(number: int) -> None:
+        rows = blocks[number]
         log_probs = model(rows[:, :-1])[:, scored].cpu().double().log_softmax(-1)
         answer = rows[:, scored[0] + 1 :]
         targets = log_probs.gather(-1, answer[..., None])[..., 0]
-        chunks.append((targets, log_probs[:, 0], log_probs.argmax(-1) == answer))
-    return Scores(*(torch.cat(field)[inverse] for field in zip(*chunks, strict=True)))
+        found[number] = (targets, log_probs[:, 0], log_probs.argmax(-1) == answer)
+
+    side_by_side(run, range(len(blocks)), workers_on(tokens.device))
+    fields = zip(*(found[number] for number in range(len(blocks))), strict=True)
+    return Scores(*(torch.cat(field)[inverse] for field in fields))
 
 
 def candidate_log_probs(

@@ -208,12 +208,41 @@ def test_noise_by_per_example_gradients(tiny_runs):
     total = gradients.var(dim=0).sum().item()
     assert point["noise_trace"] == pytest.approx(total, abs=5 * point["noise_trace_se"])
     assert point["grad_norm"] == pytest.approx(gradients.mean(0).norm().item(), rel=1e-4)
-    assert point["grad_norm_of_noise"] == pytest.approx((point["noise_trace"] / 5) ** 0.5)
+    unseen = 1 - 5 / run.task().n_examples
+    noise = (point["noise_trace"] * unseen / 5) ** 0.5
+    assert point["grad_norm_of_noise"] == pytest.approx(noise)
     rows = answer.tables["directions"]
     assert (rows["gradient_cosine"] <= 1).all()
     average = point["noise_trace"] / point["n_parameters"]
     assert rows["noise_ratio"].to_numpy() == pytest.approx(rows["noise_along"] / average)
     assert rows["noise_along"].max() < total
+
+
+def test_sampling_noise_from_a_finite_table():
+    """How far do mean gradients of distinct members of a table scatter around that of them all?"""
+    table = torch.randn(12, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    subsets = torch.combinations(torch.arange(12), 5)
+    scatter = (table[subsets].mean(1) - table.mean(0)).square().sum(-1).mean().item()
+    rows = curvature_rows_of_noise(table.var(dim=0).sum().item())
+    found = curvature.curvature_tables(rows, 5, 5 / 12)["points"]["grad_norm_of_noise"]
+    assert found.tolist() == pytest.approx([scatter**0.5])
+    forever_new = curvature.curvature_tables(rows, 5, 0.0)["points"]["grad_norm_of_noise"]
+    assert forever_new[0] > 1.2 * scatter**0.5
+    everything = curvature.curvature_tables(rows, 12, 1.0)["points"]["grad_norm_of_noise"]
+    assert everything.tolist() == [0.0]
+
+
+def curvature_rows_of_noise(noise_trace: float) -> pd.DataFrame:
+    """Rows of one step of which only the noise counts."""
+    names = ("loss", "grad_norm", "n_parameters", "products", "converged", "trace", "noise_trace")
+    names += ("eigenvalue", "gradient_along", "noise_along", "node", "paper_max", "paper_min")
+    values = {name: noise_trace if name == "noise_trace" else 1.0 for name in names}
+    return pd.DataFrame(
+        [
+            {"step": 0, "quantity": name, "index": 0, "value": value, "error": 0.0}
+            for name, value in values.items()
+        ]
+    )
 
 
 @pytest.mark.parametrize(
