@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from mechinterp.code_hash import code_hash
 from mechinterp.runs.atomic import replace_file
 from mechinterp.runs.tables import cache_folder
 
@@ -17,14 +18,15 @@ def cached(key: dict[str, Any], compute: Callable[[], pd.DataFrame]) -> pd.DataF
     """Gives a table from the cache, or computes and keeps it.
 
     Args:
-        key: everything that decides the table, as plain JSON values: the question and its version,
-            its options, and the hashes of the checkpoints it reads.
-        compute: makes the table.
+        key: everything that decides the table, as plain JSON values: the question, its options,
+            and the hashes of the checkpoints it reads.
+        compute: makes the table; its code is part of what decides.
 
     Returns:
         The table. An unreadable cache entry is computed anew; a folder that cannot be written to
         only costs the time to compute again.
     """
+    key = {**key, "code": code_hash(compute)}
     found = look_up(key)
     if found is not None:
         return found

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from analyses.cache import keep, look_up
 from circuits.errors import InputError
 from circuits.side_by_side import one_thread
+from mechinterp.code_hash import code_hash
 from mechinterp.config import to_json
 from mechinterp.runs import Run
 from mechinterp.runs.metrics_log import METRICS
@@ -38,13 +39,13 @@ def measure_checkpoints(
     """Measures checkpoints in order and keeps what each gave, so that a growing run costs little.
 
     One model is in memory at a time, in each process. A checkpoint whose weights, task and options
-    were measured before is not even read. What is finished is kept at once, so an interrupted scan
-    goes on where it stopped.
+    were measured before, by the same code, is not even read. What is finished is kept at once, so
+    an interrupted scan goes on where it stopped.
 
     Args:
         run: the run.
         steps: those of its steps to measure.
-        question: name of the measurement with the number of its version, such as "phases-1".
+        question: name of the measurement, such as "phases".
         options: all else that decides the numbers, as plain JSON values.
         measure: makes the rows of one checkpoint.
         quiet: show no progress.
@@ -62,6 +63,7 @@ def measure_checkpoints(
         raise InputError(f"jobs is {jobs}; it has to be at least 1")
     decided = {
         "question": question,
+        "code": code_hash(measure),
         "options": options,
         "config": {part: to_json(run.config)[part] for part in ("task", "model")},
         "versions": versions(),
@@ -69,7 +71,7 @@ def measure_checkpoints(
     keys = {step: {**decided, "weights": run.checkpoint_hash(step)} for step in steps}
     tables = {step: look_up(key) for step, key in keys.items()}
     missing = [step for step, table in tables.items() if table is None]
-    with progress(f"{question.rpartition('-')[0]}: checkpoints", len(steps), quiet) as advance:
+    with progress(f"{question}: checkpoints", len(steps), quiet) as advance:
         for _ in range(len(steps) - len(missing)):
             advance()
         with contextlib.closing(_measured(run, missing, measure, jobs)) as finished:

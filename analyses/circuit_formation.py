@@ -113,9 +113,7 @@ def formation(
         name: getattr(measure, name) for name in ("examples", "ablation", "granularity", "methods")
     }
     jobs = n_cores() if jobs is None else jobs
-    rows = measure_checkpoints(
-        run, chosen, "circuit-formation-2", options, measure, quiet, jobs=jobs
-    )
+    rows = measure_checkpoints(run, chosen, "circuit-formation", options, measure, quiet, jobs=jobs)
     return formation_tables(run, rows, examples, early, margin)
 
 

@@ -38,7 +38,7 @@ def answer(request: Curvature) -> Answer:
     effort = Effort(request.eigenvalues, request.probes, request.lanczos)
     options = {"examples": request.examples, **effort.__dict__, "dtype": "float64"}
     rows = measure_checkpoints(
-        run, steps, "curvature-1", options, _measure(run, request.examples, effort), request.quiet
+        run, steps, "curvature", options, _measure(run, request.examples, effort), request.quiet
     )
     tables = curvature_tables(rows, request.examples, _share_of_table(run, request.examples))
     return Answer(

@@ -45,7 +45,7 @@ def answer(request: Phases) -> Answer:
         return pd.DataFrame([distance_row(distances(model, config, request.examples))])
 
     options = {"examples": request.examples, "farthest": FARTHEST, "clearest": CLEAREST}
-    table = measure_checkpoints(run, steps, "phases-1", options, measure, request.quiet)
+    table = measure_checkpoints(run, steps, "phases", options, measure, request.quiet)
     log = log_phases(run)
     sources = {"checkpoints": table} | ({"log": log} if len(log) >= MIN_CHECKPOINTS else {})
     tables = {

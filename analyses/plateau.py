@@ -112,7 +112,7 @@ def _measured(run: Run, request: Plateau) -> pd.DataFrame:
         )
 
     options = {"examples": request.examples}
-    return measure_checkpoints(run, steps, "plateau-1", options, measure, request.quiet)
+    return measure_checkpoints(run, steps, "plateau", options, measure, request.quiet)
 
 
 def _pair(name: str, measure: Any) -> list[tuple[str, str, float]]:

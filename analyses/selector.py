@@ -43,7 +43,7 @@ def answer(request: Selector) -> Answer:
     _check_steps(run, request.early)
     options = {"examples": request.examples, "pair_seed": PAIR_SEED}
     measure = SelectorMeasure(run.task(), request.examples)
-    signals = measure_checkpoints(run, run.steps, "selector-1", options, measure, request.quiet)
+    signals = measure_checkpoints(run, run.steps, "selector", options, measure, request.quiet)
     head = _followed(signals, request.head)
     tables = selector_tables(signals, head, request.early, _tau(run, signals))
     return Answer(

@@ -108,7 +108,7 @@ def _measured(run: Run, task: Marginals, steps: list[int], request: Snap) -> pd.
         return pd.DataFrame([collective_row(outcomes, request.permutations, SEED)])
 
     options = {"groups": request.groups, "permutations": request.permutations, "seed": SEED}
-    return measure_checkpoints(run, steps, "snap-1", options, measure, request.quiet)
+    return measure_checkpoints(run, steps, "snap", options, measure, request.quiet)
 
 
 def snap_verdict(table: pd.DataFrame) -> dict[str, Any]:

@@ -27,8 +27,6 @@ from mechinterp.minimal_models.symmetric_descent import Descent
 from mechinterp.minimal_models.symmetric_landscape import loss_landscape
 from mechinterp.tasks.base import fork
 
-VERSION = "symmetric-model-1"
-
 _BIASES, _TAU, _SLOPE = range(3)
 """Streams forked from the seed."""
 
@@ -40,7 +38,7 @@ def answer(request: SymmetricModel) -> Answer:
         InputError: too few chains, samples or lengths.
     """
     _check(request)
-    key = {"question": VERSION, "options": _options(request), "versions": versions()}
+    key = {"question": "symmetric-model", "options": _options(request), "versions": versions()}
     seed = torch.Generator().manual_seed(request.seed)
     with progress("symmetric model", 2 + request.samples, request.quiet) as advance:
         size = (request.chains, request.n_states, max(request.lengths))

@@ -24,8 +24,6 @@ from analyses.updates.tables import READINGS, average_table, cosine_table, phase
 from analyses.updates.weight_groups import MODEL, FlatLayout
 from mechinterp.runs import Run
 
-VERSION = "weight-updates-1"
-
 
 def answer(request: WeightUpdates) -> Answer:
     """Compares the updates between the checkpoints of one run.
@@ -56,7 +54,7 @@ def _sums(
     run: Run, layout: FlatLayout, grid: Grid, lags: tuple[int, ...], quiet: bool
 ) -> pd.DataFrame:
     key = {
-        "question": VERSION,
+        "question": "weight-updates",
         "span": grid.span,
         "lags": list(lags),
         "weights": {str(step): run.checkpoint_hash(step) for step in _steps_read(run, grid)},

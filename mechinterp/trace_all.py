@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from circuits.errors import InputError
+from mechinterp.code_hash import code_hash
 from mechinterp.config import MarginalsConfig
 from mechinterp.engines.local import run_local
 from mechinterp.runs import DEFAULT_RUN, Run
@@ -27,9 +28,6 @@ from mechinterp.workers import n_cores
 
 if TYPE_CHECKING:
     from mechinterp.trace import Trace
-
-VERSION = 1
-"""Raised when a trace measures something else than before, so that old ones are not found."""
 
 IMPORTED = ("mechinterp.trace_json", "plotly.graph_objects")
 
@@ -49,8 +47,8 @@ class CheckpointJob:
 def trace_all(request: "Trace") -> None:
     """Traces every checkpoint of a run, prints a row for each and writes them all.
 
-    A trace is kept under the hash of its checkpoint, its options and the versions that made it,
-    and is not made again.
+    A trace is kept under the hash of its checkpoint, its options and the code and versions that
+    made it, and is not made again.
 
     Raises:
         InputError: no such run, it has no checkpoints, or some could not be traced; what was traced
@@ -97,7 +95,7 @@ def _refuse_too_many(run: Run, examples: int) -> None:
 
 def _job(run: Run, step: int, options: dict[str, Any], folder: Path) -> CheckpointJob:
     question = {
-        "trace": VERSION,
+        "code": code_hash(trace_one),
         "checkpoint": run.checkpoint_hash(step),
         "options": options,
         "task": dataclasses.asdict(run.config.task),

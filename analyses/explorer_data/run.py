@@ -64,7 +64,7 @@ def _components(run: Run, request: Explorer, steps: list[int]) -> pd.DataFrame:
     measure = ComponentMeasure(run.config.task, request.examples)
     options = {"examples": request.examples}
     return measure_checkpoints(
-        run, steps, "explorer-components-1", options, measure, request.quiet, jobs=request.jobs or 1
+        run, steps, "explorer-components", options, measure, request.quiet, jobs=request.jobs or 1
     )
 
 

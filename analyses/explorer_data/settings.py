@@ -90,7 +90,7 @@ def _pruned(
         "pruned_on": PRUNED_ON,
     }
     rows = measure_checkpoints(
-        run, steps, "explorer-pruning-1", options, measure, request.quiet, jobs=request.jobs or 1
+        run, steps, "explorer-pruning", options, measure, request.quiet, jobs=request.jobs or 1
     )
     return {step: tuple(rows[rows["step"] == step]["edge"]) for step in steps}
 
@@ -165,7 +165,7 @@ def _by_position(
     measure = PositionMeasure(run.config.task, request.examples, ablation)
     options = {"examples": request.examples, "ablation": ablation}
     rows = measure_checkpoints(
-        run, steps, "explorer-positions-1", options, measure, request.quiet, jobs=request.jobs or 1
+        run, steps, "explorer-positions", options, measure, request.quiet, jobs=request.jobs or 1
     )
     return [
         Setting(

@@ -14,8 +14,6 @@ from mechinterp.minimal_models.encode_pool_decode import EncodePoolDecode
 from mechinterp.minimal_models.pool_capacity import pool_row
 from mechinterp.minimal_models.pool_training import PoolTraining
 
-VERSION = "pool-model-1"
-
 Cell = tuple[int, int, int | Literal["inf"], int]
 """Task width, hidden width, K and seed of one model."""
 
@@ -39,7 +37,7 @@ def train_cell(grid: PoolGrid, cell: Cell) -> pd.DataFrame:
     model = EncodePoolDecode(grid.n_states, d_task, d_hidden)
     training = PoolTraining(steps=grid.steps)
     key = {
-        "question": VERSION,
+        "question": "pool-model",
         "task": asdict(task),
         "model": asdict(model),
         "training": asdict(training),

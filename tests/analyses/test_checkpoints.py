@@ -18,15 +18,15 @@ def _norms(seen):
 
 def test_what_was_measured_is_not_measured_again(tiny_runs):
     run, seen = Run.open("lookup-6", tiny_runs), []
-    first = measure_checkpoints(run, [0, 8], "norm-1", {"a": 1}, _norms(seen))
+    first = measure_checkpoints(run, [0, 8], "norm", {"a": 1}, _norms(seen))
     assert len(seen) == 2
     assert first["step"].tolist() == [0, 8]
     assert first["norm"].tolist() == [run.model(s).W_U.norm().item() for s in (0, 8)]
-    again = measure_checkpoints(run, [0, 8, 16], "norm-1", {"a": 1}, _norms(seen))
+    again = measure_checkpoints(run, [0, 8, 16], "norm", {"a": 1}, _norms(seen))
     assert len(seen) == 3  # only the new one
     pd.testing.assert_frame_equal(again.head(2), first)
-    measure_checkpoints(run, [0], "norm-1", {"a": 2}, _norms(seen))
-    measure_checkpoints(run, [0], "norm-2", {"a": 1}, _norms(seen))
+    measure_checkpoints(run, [0], "norm", {"a": 2}, _norms(seen))
+    measure_checkpoints(run, [0], "other norm", {"a": 1}, _norms(seen))
     assert len(seen) == 5  # other options, another version
 
 
@@ -34,7 +34,7 @@ def test_other_weights_are_other_numbers(tiny_runs):
     seen = []
     for name in ("lookup-6", "lookup-12"):
         run = Run.open(name, tiny_runs)
-        measure_checkpoints(run, [120], "norm-1", {}, _norms(seen))
+        measure_checkpoints(run, [120], "norm", {}, _norms(seen))
     assert len(seen) == 2
 
 
@@ -78,7 +78,7 @@ def test_progress_is_for_terminals_only(terminal, tiny_runs, capsys, monkeypatch
     import sys
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    measure_checkpoints(Run.open("lookup-6", tiny_runs), [0], "norm-1", {}, _norms([]))
+    measure_checkpoints(Run.open("lookup-6", tiny_runs), [0], "norm", {}, _norms([]))
     out, err = capsys.readouterr()
     assert out == ""
     assert ("norm: checkpoints" in err) == terminal

@@ -72,7 +72,7 @@ def report(run: Run) -> None:
     steps = run.steps
 
     def scan() -> None:
-        measure_checkpoints(run, steps, "bench-1", {}, measure, quiet=True, jobs=JOBS)
+        measure_checkpoints(run, steps, "bench", {}, measure, quiet=True, jobs=JOBS)
 
     def warm(step: int) -> None:
         measure(run.model(step).eval())
