@@ -2,11 +2,14 @@
 
 import math
 
+import numpy as np
+import pandas as pd
+
 from analyses.bypass.critical_k import arm_table
 from analyses.ledger.chain_runs import PLAIN, outcomes
 from analyses.ledger.claim import Claim, Estimate, Measured, Part
 from analyses.ledger.criteria import number, shown
-from analyses.ledger.seeds import least_seeds, scale_of
+from analyses.ledger.seeds import least_seeds, over_seeds, scale_of
 from analyses.ledger.store import EvidenceStore, NoEvidence
 from analyses.ledger.threshold_claims import shares_of
 from analyses.rows import Row, records
@@ -51,7 +54,25 @@ def shift(store: EvidenceStore) -> Measured:
         scale_of(store.runs(KINETICS)),
         shares_of(table),
         note="value: K1* with slower matching over K1* without; the static crossing K_x cannot "
-        f"move; K1* unscaled {shown(Estimate(*(rows[PLAIN][n] for n in ('k1', 'low', 'high'))))}",
+        f"move; K1* unscaled {shown(Estimate(*(rows[PLAIN][n] for n in ('k1', 'low', 'high'))))}, "
+        f"{int(arms['undecided'].sum())} of {len(table)} runs come near 2-Gen without entering it; "
+        f"least KL to 2-Gen on new chains, over that of the unscaled run: {_nearness(store)}",
+    )
+
+
+def _nearness(store: EvidenceStore) -> str:
+    """How near to 2-Gen the runs of each arm come, against unscaled ones of the same K and seed."""
+    log = store.joined(KINETICS, "phases-log")
+    log = log[log["step"] > 0].assign(lr_factor=log["lr_factor"].fillna(""))
+    cell = ["lr_factor", "k", "init_seed"]
+    nearest = log.groupby(cell)["two_gen_new"].min().unstack("lr_factor")
+    if "" not in nearest.columns:
+        return "none to compare with"
+    ratios = pd.DataFrame(np.log(nearest.drop(columns="").div(nearest[""], axis=0)))
+    of_seeds = ratios.groupby("init_seed").mean()
+    return ", ".join(
+        f"{shown(Estimate(*(math.exp(end) for end in over_seeds(of_seeds[arm]))))} for {arm}"
+        for arm in of_seeds
     )
 
 
@@ -75,11 +96,13 @@ def _arm(rows: dict[str, Row], start: str, faster: bool) -> Row | None:
 
 def _moved(row: Row | None, plain: Row, sign: int, tests: int) -> bool | None:
     """Whether K1* moved to one side beyond chance, corrected for the number of arms; None without
-    the arm, or where it moved but not beyond chance."""
+    the arm, where it moved but not beyond chance, or where the unscaled runs show no K1*."""
     if row is None or math.isnan(row["p"]) or math.isnan(row["k1"]):
         return None
     if row["p"] * tests < LEVEL:
         return bool(sign * (row["k1"] - plain["k1"]) > 0)
+    if not 0 < plain["k1"] < math.inf:  # All enter, or none: what would be moved is not there.
+        return None
     return False if sign * _difference(row["k1"], plain["k1"]) <= 0 else None
 
 
