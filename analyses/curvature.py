@@ -146,6 +146,7 @@ def _point(step: int, rows: pd.DataFrame, examples: int, share: float) -> dict[s
     noise = value("noise_trace")
     return {
         "step": step,
+        "examples": examples,
         **{name: value(name) for name in ("loss", "grad_norm", "n_parameters")},
         "lambda_max": float(eigen["value"].iloc[0]),
         "lambda_max_residual": float(eigen["error"].iloc[0]),

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analyses.ledger.claim import Claim, Measured, Part
 from analyses.ledger.criteria import above, below, shown
-from analyses.ledger.curvature_claims import on_plateau
+from analyses.ledger.curvature_claims import measured_where, on_plateau
 from analyses.ledger.head_claims import HEADS
 from analyses.ledger.noise_claims import NOISE, batch_arms, said
 from analyses.ledger.plateau_claims import SIZES
@@ -32,25 +32,28 @@ MINIMAL = "minimal-models"
 def cancellation(store: EvidenceStore) -> Measured:
     """Do the gradients of the K answers cancel on the plateau?"""
     table = on_plateau(store)
-    found = geometric_over_seeds(numbers(table, "grad_norm") / numbers(table, "grad_norm_of_noise"))
+    # Of so many gradients in unrelated directions this much is left by chance.
+    unrelated = np.sqrt(numbers(table, "noise_trace") / numbers(table, "examples"))
+    ratios = numbers(table, "grad_norm") / unrelated
+    found = geometric_over_seeds(ratios)
     rows = [
-        {"label": row["run"], "value": row["grad_norm"] / row["grad_norm_of_noise"]}
-        for row in records(table)
+        {"label": row["run"], "value": one} for row, one in zip(records(table), ratios, strict=True)
     ]
     # Between the two nothing is shown: the ratio grows with the number of examples.
     held = True if above(found, 1.5) else False if below(found, 1.1) else None
-    part = Part("gradient norm above 1.5 times what sampling noise alone gives (below 1.1 times: "
-                "refuted)", held, shown(found))  # fmt: skip
+    part = Part("gradient norm above 1.5 times what as many gradients in unrelated directions "
+                "leave (below 1.1 times: refuted)", held, shown(found))  # fmt: skip
     return Measured(
         (part,),
         found,
-        "times the noise",
+        "times chance",
         seeds_in(table),
         scale_of(store.runs(HEADS)),
         pd.DataFrame(rows),
-        {"noise alone": 1.0},
-        "cancelled gradients would leave sampling noise alone, a ratio of 1; it grows with the "
-        "number of examples",
+        {"chance alone": 1.0},
+        f"gradients of {', '.join(f'{n:g}' for n in sorted(table['examples'].unique()))} examples; "
+        "those that cancel would leave what chance does, a ratio of 1, or less; "
+        f"{measured_where(table)}",
     )
 
 
@@ -141,7 +144,8 @@ CLAIMS = (
         "Not gradient cancellation: the K answers' gradients do not add up to nothing.",
         "ruled out",
         OURS + "the repository has tau times gradient proportional to K, one seed",
-        "gradient norm on the plateau above 1.5 times what sampling noise alone gives",
+        "gradient norm on the plateau above 1.5 times what as many gradients in unrelated "
+        "directions leave",
         (HEADS,),
         cancellation,
     ),

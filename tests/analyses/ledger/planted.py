@@ -154,6 +154,7 @@ def heads() -> Tables:
         for step in (0, 150, 600):
             yield {
                 "step": step, "grad_norm": 0.05 * f, "grad_norm_of_noise": 0.02,
+                "examples": 100, "noise_trace": 0.04,
                 "lambda_max": 3.5 * f, "lambda_max_residual": 1e-3, "lambda_min": -0.005,
                 "lambda_min_residual": 1e-4, "converged": True, "paper_max": 3.5,
                 "paper_max_residual": 1e-2, "paper_min": -0.005 * f, "paper_min_residual": 1e-3,
