@@ -1,6 +1,7 @@
 """Curvature: is the plateau a saddle, how sharp, and does the gradient or its noise escape it?"""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from mechinterp.tasks import Marginals
 
 MIN_CHECKPOINTS = 3
 """Checkpoints below which nothing can be said about a course of training."""
+
+PART = 64
+"""Examples that are differentiated together."""
 
 CRITICAL = 0.1
 """Gradient norm above which the paper's own probe says "not critical"."""
@@ -57,9 +61,8 @@ def _measure(run: Run, examples: int, effort: Effort) -> Callable[[Any], pd.Data
         import torch
 
         exact = model.to(torch.float64, print_details=False)
-        surface = Surface.of(
-            lambda: example_losses(exact, tokens, task.scored), list(exact.parameters())
-        )
+        parts = [partial(example_losses, exact, some, task.scored) for some in tokens.split(PART)]
+        surface = Surface.of(parts, list(exact.parameters()))
         return curvature_rows(surface, effort)
 
     return measure

@@ -47,32 +47,40 @@ class Surface:
 
     @classmethod
     def of(
-        cls, losses: Callable[[], Float[Tensor, " batch"]], parameters: Sequence[Tensor]
+        cls, losses: Sequence[Callable[[], Float[Tensor, " part"]]], parameters: Sequence[Tensor]
     ) -> "Surface":
         """Takes the gradient once and keeps its graph.
 
         Args:
-            losses: gives the loss of every example, differentiable in `parameters`.
+            losses: each gives the loss of every example of one part of the batch, differentiable
+                in `parameters`; small parts stay in the processor's cache.
             parameters: what the loss depends on; their order is that of the vectors.
         """
-        values = losses()
+        values = [part() for part in losses]
+        n_examples = sum(len(part) for part in values)
         # The share of every example is a variable too: the derivative of g . v in it is g_i . v,
         # so per-example slopes need no per-example gradients.
-        shares = torch.full_like(values, 1 / len(values)).requires_grad_()
-        flat = _flat(torch.autograd.grad(
-            values, parameters, shares, create_graph=True, materialize_grads=True
-        ))  # fmt: skip
+        shares = [torch.full_like(part, 1 / n_examples).requires_grad_() for part in values]
+        gradients = [
+            _flat(torch.autograd.grad(
+                part, parameters, share, create_graph=True, materialize_grads=True
+            ))
+            for part, share in zip(values, shares, strict=True)
+        ]  # fmt: skip
 
-        def along(v: Vector, of: Sequence[Tensor]) -> Tensor:
-            seed = torch.as_tensor(v, dtype=flat.dtype)
-            found = torch.autograd.grad(flat, of, seed, retain_graph=True, materialize_grads=True)
-            return _flat(found)
+        def along(v: Vector, of: Sequence[Sequence[Tensor]]) -> list[np.ndarray]:
+            seed = torch.as_tensor(v, dtype=gradients[0].dtype)
+            found = (
+                torch.autograd.grad(part, own, seed, retain_graph=True, materialize_grads=True)
+                for part, own in zip(gradients, of, strict=True)
+            )
+            return [_flat(each).double().numpy() for each in found]
 
         return cls(
-            float(values.detach().mean()),
-            flat.detach().double().numpy(),
-            lambda v: along(v, parameters).double().numpy(),
-            lambda v: along(v, [shares]).double().numpy(),
+            float(torch.cat(values).detach().mean()),
+            np.sum([part.detach().double().numpy() for part in gradients], axis=0),
+            lambda v: np.sum(along(v, [parameters] * len(gradients)), axis=0),
+            lambda v: np.concatenate(along(v, [[share] for share in shares])),
         )
 
 

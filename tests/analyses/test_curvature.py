@@ -1,4 +1,5 @@
 import copy
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +38,8 @@ def tiny():
     task = make_task(MarginalsConfig(k=2, n_b=6))
     model = build_model(config, task.d_vocab, dtype=torch.float64)
     tokens = task.evaluation(6)
-    surface = Surface.of(
-        lambda: example_losses(model, tokens, task.scored), list(model.parameters())
-    )
+    parts = [partial(example_losses, model, some, task.scored) for some in tokens.split(4)]
+    surface = Surface.of(parts, list(model.parameters()))
     return model, tokens, torch.tensor(task.scored), surface
 
 
