@@ -3,18 +3,16 @@
 import functools
 import json
 import operator
-import os
 import sys
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from analyses.catalogue import REQUESTS, Output, question
-from circuits.errors import InputError
 from mechinterp.command import heavy_imports, run_command
+from mechinterp.runs.atomic import make_room
 
 if TYPE_CHECKING:
     from analyses.answer import Answer
@@ -56,7 +54,7 @@ def act(request: Any) -> None:
         return
     for path in (request.json, request.html, getattr(request, "out", None)):
         if path:
-            _refuse_unwritable(path)
+            make_room(path)
     name = next(name for name, kind in REQUESTS.items() if type(request) is kind)
     with heavy_imports():
         module = import_module(f"analyses.{name}")
@@ -90,14 +88,6 @@ def _write(answer: "Answer", request: Output, title: str) -> None:
         for path in dict.fromkeys((request.json, request.html, *answer.pages)):
             if path:
                 print(f"wrote {path}", file=sys.stderr)
-
-
-def _refuse_unwritable(path: Path) -> None:
-    """Finds out before the work rather than after it whether a file can be written."""
-    folder = path.parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        reason = "it is a folder" if path.is_dir() else f"{folder} is no folder to write to"
-        raise InputError(f"cannot write {path}: {reason}; give a file in an existing folder")
 
 
 def _description(kind: type) -> str:

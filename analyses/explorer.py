@@ -77,8 +77,13 @@ def _default_file(name: str) -> Path:
 def _summary(data: ExplorerData, page: str) -> list[str]:
     lines = [_run_line(run) for run in data.runs]
     births = data.runs[0].settings[0].births
-    for row in births[births["kind"] == "head"].dropna(subset="born").head(3).itertuples():
-        lines.append(f"  {row.component} is born at step {row.born}")
+    heads = births[births["kind"] == "head"].dropna(subset="born")
+    strongest = heads.loc[heads["peak_effect"].abs().nlargest(3).index]
+    for row in strongest.itertuples():
+        lines.append(
+            f"  {row.component} is born at step {row.born}, its effect {row.peak_effect:+.3f} at "
+            f"step {row.peak_step}"
+        )
     size = len(page.encode()) / 1e6
     return [*lines, f"one page of {size:.1f} MB, which opens from disk without a network"]
 

@@ -154,7 +154,8 @@ def _summary(run: Run, tables: dict[str, pd.DataFrame]) -> list[str]:
         lines.append(f"  {row['definition']}  {paper:<28} {sound:<28} {row['loss']} {row['rule']}")
     for reading, what in (("paper", "first-token loss"), ("sound", "candidate loss")):
         seen, lead = _range(onset[reading], "onset"), _share(onset[reading])
-        lines.append(f"z-gap of 0.1 nat ({reading}): {seen}; lead over the {what}: {lead}")
+        falls = _range(onset[reading], "falls")
+        lines.append(f"z-gap of 0.1 nat ({reading}): {seen}; {what} falls: {falls}; lead {lead}")
     return lines
 
 

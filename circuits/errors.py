@@ -26,8 +26,12 @@ def near_matches(name: object, allowed: Iterable[str], n: int = 5) -> str:
         The closest names joined by commas, or the first `n` names when nothing is close.
     """
     names = list(allowed)
-    close = difflib.get_close_matches(str(name), names, n=n, cutoff=0.5)
-    return ", ".join(close or names[:n])
+    return ", ".join(closest(name, names, n) or names[:n])
+
+
+def closest(name: object, allowed: Iterable[str], n: int = 5) -> list[str]:
+    """Gives the allowed names closest to a mistyped one, none where nothing is close."""
+    return difflib.get_close_matches(str(name), list(allowed), n=n, cutoff=0.5)
 
 
 def refuse_other_kinds(name: str, value: object, kind: type, give: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import tyro
 
-from circuits.errors import InputError, near_matches
+from circuits.errors import InputError, closest
 from mechinterp.early_interrupt import interruptible, leaving_quietly
 
 _FRAME = re.compile("[╭╮╰╯│]")
@@ -82,10 +82,9 @@ def _refuse_unknown_word(kind: Any, argv: list[str]) -> None:
         word.name for part in get_args(kind) for word in get_args(part)[1:] if hasattr(word, "name")
     ]
     if known and argv and not argv[0].startswith("-") and argv[0] not in known:
-        raise InputError(
-            f"there is no {argv[0]!r}; near matches: {near_matches(argv[0], known)}; "
-            "--help lists what is allowed"
-        )
+        near = ", ".join(closest(argv[0], known))
+        hint = f"near matches: {near}; --help lists" if near else "--help lists"
+        raise InputError(f"there is no {argv[0]!r}; {hint} what is allowed")
 
 
 def _parse(kind: Any, prog: str, description: str, argv: list[str] | None) -> Any:
@@ -109,9 +108,15 @@ def _one_line(box: str) -> str:
     """Reduces a framed, wrapped complaint to one line, without its title and its help hint."""
     lines = [_FRAME.sub(" ", line).strip() for line in box.splitlines()[1:]]
     said: list[str] = []
+    near: list[str] = []
     for line in lines:
-        if line.startswith(("For full helptext", "Argument helptext")):
+        if line.startswith(("For full helptext", "Argument helptext", "Perhaps you meant")):
             break
         if line and not _RULE.search(line):
             said.append(line)
-    return " ".join(said).rstrip(".") + "; --help lists what is allowed"
+    complaint = " ".join(said).partition(" Arguments are applied to")[0].rstrip(".")
+    for line in lines[len(said) :]:  # Of what may have been meant, the names of the options.
+        if line.startswith("--") and (name := line.split()[0]) not in complaint:
+            near.append(name)
+    hint = f"; near matches: {', '.join(dict.fromkeys(near))}" if near else ""
+    return f"{complaint}{hint}; --help lists what is allowed"

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformer_lens import HookedTransformer
 from transformer_lens import loading_from_pretrained as loading
 
-from circuits.errors import InputError, near_matches
+from circuits.errors import InputError, closest
 from mechinterp.loading_quietly import plain_loading
 from mechinterp.model import on_device
 
@@ -96,9 +96,10 @@ def find_model(model: str, revision: str | None = None) -> Source:
         return _in_directory(path)
     names = loading.make_model_alias_map()
     if model.lower() not in names:
+        near = ", ".join(closest(model.lower(), names))
         raise InputError(
-            f"model {model[:80]!r} is neither a directory nor a name that TransformerLens knows; "
-            f"near matches: {near_matches(model.lower(), names)}"
+            f"model {model[:80]!r} is neither a directory nor a name that TransformerLens knows"
+            + (f"; near matches: {near}" if near else " (gpt2 and pythia-70m are such names)")
         )
     return _by_name(names[model.lower()], revision)
 

@@ -40,13 +40,14 @@ class Stopper:
         """
         if rule.converged < 0 or not 0 <= rule.exploded < math.inf:
             raise InputError(f"{rule} is no rule to stop by; its settings are 0 or more")
-        if rule.converged and not (isinstance(task, MarginalsConfig) and task.k > 1):
+        k = task.k if isinstance(task, MarginalsConfig) else 1
+        if rule.converged and k < 2:
             raise InputError(
                 "stop.converged watches the candidate loss, which only the marginals task with "
                 "K > 1 has; leave it out"
             )
         self._rule = rule
-        self._solved = SOLVED * math.log(task.k) if isinstance(task, MarginalsConfig) else 0.0
+        self._solved = SOLVED * math.log(max(k, 1))
         self._in_a_row = 0
         self._first: float | None = None
 

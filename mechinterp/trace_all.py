@@ -164,6 +164,7 @@ class _bar:
     def __init__(self, total: int, before: int, quiet: bool) -> None:
         self._total, self._before = total, before
         self._lines, self._last = not quiet and not sys.stderr.isatty(), time.monotonic()
+        self._begun = self._last
         self._progress = Progress(
             TextColumn("tracing"),
             BarColumn(),
@@ -187,4 +188,8 @@ class _bar:
         self._progress.update(self._task, completed=done)
         if self._lines and time.monotonic() - self._last > EVERY:
             self._last = time.monotonic()
-            print(f"{done} of {self._total} checkpoints traced", file=sys.stderr, flush=True)
+            minutes = (self._last - self._begun) / 60
+            said = f"{done} of {self._total} checkpoints traced in {minutes:.1f} min"
+            if ended:
+                said += f", about {minutes / len(ended) * (self._total - done):.0f} min to go"
+            print(said, file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from mechinterp.memory_budget import parse_size
 from mechinterp.other_models import find_model
 from mechinterp.other_models_tracing import OtherTraced, trace_other
 from mechinterp.runs import open_checkpoint
-from mechinterp.runs.atomic import plain_errors, replace_file, temporary_name
+from mechinterp.runs.atomic import make_room, replace_file
 from mechinterp.trace import Trace
 from mechinterp.trace_header import header_of, page_name, title_of
 from mechinterp.trace_json import as_json
@@ -49,7 +49,7 @@ def trace_and_report(request: Trace) -> None:
     page = request.html or Path("traces") / f"{name}.html"
     for file in (page, request.json):
         if file is not None:
-            _refuse_unwritable(file)
+            make_room(file)
     with _progress(request.quiet) as say:
         traced = work(say)
         say("drawing")
@@ -125,17 +125,6 @@ def _print_findings(traced: Traced, console: Console) -> Any:
         for line in finding.summary:
             console.print(line, soft_wrap=True, highlight=False, markup=False)
     return losses
-
-
-def _refuse_unwritable(file: Path) -> None:
-    """Finds out before the work whether its result can be kept."""
-    with plain_errors("write", file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if file.is_dir():
-            raise IsADirectoryError(21, "it is a directory, not a file")
-        probe = temporary_name(file)
-        probe.touch()
-        probe.unlink()
 
 
 @contextmanager

@@ -110,8 +110,8 @@ def train(
             device.
     """
     validate(config)
-    stopper = Stopper(stop, config.task)
     task = make_task(config.task)
+    stopper = Stopper(stop, config.task)
     if task.n_tokens - 1 > config.model.n_ctx:
         raise InputError(
             f"n_ctx is {config.model.n_ctx}, the task's sequences need {task.n_tokens - 1}; "

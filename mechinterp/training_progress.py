@@ -72,6 +72,7 @@ def run_training(
         print(_ending(path, seconds))
     elif not quiet:
         spent = f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
+        spent += " since it was taken up" if resume else ""
         print(f"run {path.name}: {config.training.steps} steps, {spent}, in {path}")
 
 

@@ -47,19 +47,34 @@ function buildCircuit(frame) {
 function settingChoices(choices) {
   for (const [name, label] of [["ablation", "ablation"], ["granularity", "nodes"], ["position", "positions"]]) {
     const values = [...new Set(run().settings.map((one) => one[name]))];
-    const select = chooser(label, values.map((value) => [value, value]), setting()[name], (value) => {
-      const now = { ...setting(), [name]: value };
-      const keys = ["ablation", "granularity", "position"];
-      const fits = run().settings.map((one) => [one[name] === value, ...keys.map((key) => one[key] === now[key])]
-        .reduce((sum, same, place) => sum + same * (place ? 1 : 10), 0));
-      chooseSetting(fits.indexOf(Math.max(...fits)));
-    });
-    select.querySelector("select").disabled = values.length < 2;
-    choices.append(select);
-    addPanel({ update: (changed) => {
-      if (changed.has("setting")) select.querySelector("select").value = setting()[name];
-    } });
+    const choice = chooser(label, values.map((value) => [value, value]), setting()[name],
+      (value) => chooseSetting(nearestSetting(name, value)));
+    const select = choice.querySelector("select");
+    select.disabled = values.length < 2;
+    choices.append(choice);
+    const show = () => {
+      select.value = setting()[name];
+      for (const option of select.options) option.text = withWhatItChanges(name, option.value);
+    };
+    addPanel({ update: (changed) => changed.has("setting") && show() });
+    show();
   }
+}
+
+const SETTING = ["ablation", "granularity", "position"];
+
+// The place of the setting that has a value and else as much as it can of the one that is shown.
+function nearestSetting(name, value) {
+  const shared = run().settings.map((one) => one[name] !== value ? -1
+    : SETTING.filter((key) => one[key] === setting()[key]).length);
+  return shared.indexOf(Math.max(...shared));
+}
+
+// Not all combinations are measured: a choice says what else it would change.
+function withWhatItChanges(name, value) {
+  const next = run().settings[nearestSetting(name, value)];
+  const others = SETTING.filter((key) => key !== name && next[key] !== setting()[key]);
+  return others.length ? `${value} (${others.map((key) => next[key]).join(", ")})` : value;
 }
 
 function chooseSetting(place) {

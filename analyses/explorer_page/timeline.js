@@ -8,6 +8,7 @@ const FAMILIES = [
   ["other quantities", /./],
 ];
 const GAP = "z_gap";
+const NARROW = 700; // pixels below which labels have no margin of their own
 const timelineView = { family: "losses", steps: "linear" };
 
 function quantities() {
@@ -60,10 +61,10 @@ function timelineFigure() {
   const data = names.flatMap((name, place) => logTraces(name, place, steps, "y"));
   if (gap) data.push(...logTraces(GAP, names.length, steps, "y2"));
   data.push(checkpointTicks());
-  const narrow = document.getElementById("timeline").clientWidth < 700;
+  const width = document.getElementById("timeline").clientWidth, narrow = width < NARROW;
   const levels = referenceLevels(names);
   const layout = plotLayout({
-    hovermode: "x", margin: { l: 58, r: narrow ? 12 : 210, t: 24, b: 76 },
+    hovermode: "x", margin: { ...sideMargins(width), t: 24, b: 76 },
     legend: { orientation: "h", y: -0.17, yanchor: "top", x: 0, font: { size: 11 } },
     xaxis: { type: timelineView.steps, title: { text: "training step", standoff: 4 }, anchor: "free", position: 0 },
     yaxis: {
@@ -87,7 +88,7 @@ function logTraces(name, place, steps, axis) {
   const log = run().log, look = lineLook(place), values = Array.from(log.column(name));
   const line = {
     x: steps, y: values, type: "scatter", mode: "lines", name: plain(spoken(name)), yaxis: axis,
-    line: name === "train_loss" ? { ...look, width: 1, color: colours().neutral } : look,
+    line: name === "train_loss" ? { ...look, width: 1, color: mix(colours().paper, colours().ink, 0.4) } : look,
     hovertemplate: `${plain(spoken(name))} %{y:.4g}<extra></extra>`, connectgaps: true,
   };
   if (!log.has(`${name}_se`)) return [line];
@@ -152,24 +153,38 @@ function levelLabels(levels, names, narrow) {
   }).filter((label) => label !== null);
 }
 
+const LETTER = 6.5; // pixels of a label's letter: no label where its band has no room for it
+
 function phaseBands() {
   const table = run().tables.phases;
   if (!table) return { shapes: [], labels: [] };
   const order = [...new Set(table.column("phase"))];
   const shapes = [], labels = [];
   const end = timelineView.steps === "log" ? (step) => Math.log10(onAxis(step)) : onAxis;
+  const ends = [...table.column("start"), ...table.column("end")].map(end);
+  const pixels = labelRoom() / (Math.max(...ends) - Math.min(...ends) || 1);
   for (const { phase, start, end: stop } of table.rows()) {
     const colour = phase === "mixed" ? colours().neutral : LINES[order.indexOf(phase) % LINES.length];
     shapes.push({
       type: "rect", layer: "below", xref: "x", yref: "paper", x0: onAxis(start), x1: onAxis(stop),
       y0: 0.06, y1: 1, fillcolor: colour, opacity: 0.11, line: { width: 0 },
     });
-    labels.push({
+    if (pixels * (end(stop) - end(start)) > LETTER * phase.length) labels.push({
       xref: "x", x: (end(start) + end(stop)) / 2, yref: "paper", y: 1, yanchor: "bottom",
       showarrow: false, text: plain(phase), font: { size: 11, color: colours().ink },
     });
   }
   return { shapes, labels };
+}
+
+// Width of the plot between its margins.
+function labelRoom() {
+  const whole = document.getElementById("timeline").clientWidth;
+  return whole - sideMargins(whole).l - sideMargins(whole).r;
+}
+
+function sideMargins(whole) {
+  return { l: 58, r: whole < NARROW ? 12 : 210 };
 }
 
 function phaseNow() {

@@ -5,6 +5,9 @@ either side. The component is *out* where its bounds have no point in common wit
 bounds cover all components at all checkpoints together with 95 % chance; so with that chance no
 component is out anywhere whose true value lies within what it was at the early checkpoints. That is
 stronger than an interval for each, with which 24 of 479 idle edges would be out at any checkpoint.
+
+Once out, a component lives for as long as its value itself is beyond the band: bounds that have
+grown wide enough to touch it again say that the measurement is poor, not that the effect is gone.
 """
 
 import numpy as np
@@ -30,13 +33,13 @@ def births(series: BoundedSeries, early: int = 1, margin: float = 0.0) -> pd.Dat
 
     Returns:
         One row a component, in order of birth, those that were never born last:
-        `component`, `kind`, `born`: the first step from which it is out at every checkpoint until
-        the end or its death; `died`: the first step from which it is back in the band at every
-        checkpoint; both missing where that does not happen; `band_low`, `band_high`: missing where
-        nothing is known of the noise, and then there is no birth; `peak_step`, `peak_effect`: where
-        it is farthest from the middle of the band; `born_after`: the checkpoint before `born`, so
-        that the birth itself lies between the two; `first_out`: the first step at which it is out,
-        whether it stays so or not; `last_effect`.
+        `component`, `kind`, `born`: the first step at which it is out, of the last life it has;
+        `died`: the first step after that at which its value is back in the band, never to leave it
+        beyond noise; both missing where that does not happen; `band_low`, `band_high`: missing
+        where nothing is known of the noise, and then there is no birth; `peak_step`,
+        `peak_effect`: where it is farthest from the middle of the band; `born_after`: the
+        checkpoint before `born`, so that the birth itself lies between the two; `first_out`: the
+        first step at which it is out, whether it stays so or not; `last_effect`.
 
     Raises:
         InputError: no early checkpoint, none after them, or a negative margin.
@@ -52,10 +55,11 @@ def births(series: BoundedSeries, early: int = 1, margin: float = 0.0) -> pd.Dat
     high = series.high[:, :early].max(1) + margin
     out = outside(series, low, high)
     out[:, :early] = False
+    beyond = (series.value > high[:, None]) | (series.value < low[:, None])
     rows = [
-        (name, series.kind, *_life(out[i], series.steps), low[i], high[i],
+        (name, series.kind, *_life(_alive(out[i], beyond[i]), series.steps), low[i], high[i],
          *_peak(series.value[i], (low[i] + high[i]) / 2, series.steps),
-         *_before(out[i], series.steps), series.value[i, -1])
+         *_before(out[i], beyond[i], series.steps), series.value[i, -1])
         for i, name in enumerate(series.names)
     ]  # fmt: skip
     table = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -71,26 +75,36 @@ def outside(
     return (series.low > high[:, None]) | (series.high < low[:, None])
 
 
-def _span(out: np.ndarray) -> tuple[int, int] | None:
-    """First and last index of the last stretch of checkpoints that are out."""
-    (where,) = out.nonzero()
+def _alive(out: np.ndarray, beyond: np.ndarray) -> np.ndarray:
+    """Where a component lives: from where it is out for as long as its value stays beyond."""
+    alive = out.copy()
+    for i in range(1, len(alive)):
+        alive[i] |= alive[i - 1] and beyond[i]
+    return alive
+
+
+def _span(alive: np.ndarray) -> tuple[int, int] | None:
+    """First and last index of the last stretch of checkpoints at which it lives."""
+    (where,) = alive.nonzero()
     if len(where) == 0:
         return None
     last = int(where[-1])
-    (inside,) = (~out[:last]).nonzero()
+    (inside,) = (~alive[:last]).nonzero()
     return (int(inside[-1]) + 1 if len(inside) else 0), last
 
 
-def _life(out: np.ndarray, steps: tuple[int, ...]) -> tuple[int | None, int | None]:
-    span = _span(out)
+def _life(alive: np.ndarray, steps: tuple[int, ...]) -> tuple[int | None, int | None]:
+    span = _span(alive)
     if span is None:
         return None, None
     first, last = span
     return steps[first], steps[last + 1] if last + 1 < len(steps) else None
 
 
-def _before(out: np.ndarray, steps: tuple[int, ...]) -> tuple[int | None, int | None]:
-    span = _span(out)
+def _before(
+    out: np.ndarray, beyond: np.ndarray, steps: tuple[int, ...]
+) -> tuple[int | None, int | None]:
+    span = _span(_alive(out, beyond))
     return (None, None) if span is None else (steps[span[0] - 1], steps[int(out.argmax())])
 
 

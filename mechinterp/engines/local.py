@@ -7,6 +7,7 @@ import multiprocessing
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
@@ -94,7 +95,8 @@ def _work(job: Any, work: Callable[[Any], str], answer: Connection) -> None:
         said = f"failed: {error}"
     except Exception:
         said = f"failed: {traceback.format_exc()}"
-    answer.send(said)
+    with suppress(BrokenPipeError):  # Interrupted, nobody listens any more.
+        answer.send(said)
 
 
 def _last_words(worker: _Worker) -> str | None:

@@ -43,7 +43,8 @@ def selector_finding(model: Any, task: Marginals, pairs: Pairs) -> Finding:
         )
     found = task_selector(model, task, pairs)
     verdict = found.verdict
-    lines = [f"Selector head: {verdict.head or 'none can be named'} ({verdict.reason})"]
+    reason = verdict.reason.removeprefix("no selector head: ")
+    lines = [f"Selector head: {verdict.head or 'none can be named'} ({reason})"]
     if verdict.runner_up is not None:
         lines.append(
             f"  reading another z at {verdict.leading} costs {verdict.effect:+.3f} nats "

@@ -22,6 +22,7 @@ _REASONS = {
     errno.EPERM: "permission denied; choose another place or change the permissions",
     errno.ENOENT: "it or its directory does not exist (any more)",
     errno.ENOTDIR: "a part of the path is a file, not a directory",
+    errno.EEXIST: "a part of the path is a file, not a directory",
     errno.EISDIR: "it is a directory, not a file",
     errno.ENAMETOOLONG: "the name is too long",
     errno.EMFILE: "too many files are open",
@@ -41,6 +42,21 @@ def plain_errors(doing: str, path: Path) -> Iterator[None]:
 def temporary_name(path: Path) -> Path:
     """Gives a fresh temporary name beside `path`, on the same file system."""
     return path.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{path.name[:100]}")
+
+
+def make_room(file: Path) -> None:
+    """Makes the folder of a file to come, and finds out before the work whether it can be written.
+
+    Raises:
+        InputError: it cannot.
+    """
+    with plain_errors("write", file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a directory, not a file")
+        probe = temporary_name(file)
+        probe.touch()
+        probe.unlink()
 
 
 def write_durably(path: Path, data: bytes) -> None:

@@ -188,10 +188,13 @@ def test_births_follow_from_the_bounds_written_out(tables):
             assert not any(out)
             continue
         died = table.at[edge, "died"]
+        beyond = [not floor <= wide.at[edge, ("effect", s)] <= roof for s in STEPS]
         alive = [s >= born and (pd.isna(died) or s < died) for s in STEPS]
-        assert [o for o, a in zip(out, alive, strict=True) if a] == [True] * sum(alive)
+        assert [b for b, a in zip(beyond, alive, strict=True) if a] == [True] * sum(alive)
+        assert out[STEPS.index(born)]
         assert not out[STEPS.index(born) - 1]
         if not pd.isna(died):
+            assert not beyond[STEPS.index(died)]
             assert not any(out[STEPS.index(died) :])
 
 

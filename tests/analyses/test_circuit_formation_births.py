@@ -59,6 +59,22 @@ def test_planted_births_and_deaths(values, born, died):
     assert (row["band_low"], row["band_high"]) == pytest.approx((-0.1, 0.1))
 
 
+@pytest.mark.parametrize(
+    ("values", "halves", "born", "died"),
+    [
+        ([0, 1, 1, 1, 1, 1], [0.1, 0.1, 0.1, 0.1, 0.1, 2.0], 10, None),  # poorly known, not gone
+        ([0, 1, 1, 1, 1, 0.05], [0.1, 0.1, 0.1, 0.1, 0.1, 2.0], 10, 50),  # gone, poorly known
+        ([0, 1, 1, 1, 1, 1], [0.1, 0.1, 2.0, 0.1, 0.1, 0.1], 10, None),  # one life, not two
+        ([0, 1, 1, 1, 1, 1], [0.1, 2.0, 2.0, 2.0, 2.0, 2.0], None, None),  # never known to be out
+        ([0, 1, 1, 1, 1, 1], [0.1, 2.0, 2.0, 0.1, 2.0, 2.0], 30, None),
+    ],
+)
+def test_wide_bounds_are_no_death(values, halves, born, died):
+    row = births(_series(values, half=np.array([halves]))).iloc[0]
+    assert (None if pd.isna(row["born"]) else row["born"]) == born
+    assert (None if pd.isna(row["died"]) else row["died"]) == died
+
+
 def test_a_birth_lies_after_the_checkpoint_before_it_and_has_a_peak():
     row = births(_series([0.0, 1.0, 0.0, 1.0, -3.0, 2.0])).iloc[0]
     assert (row["born_after"], row["born"], row["first_out"]) == (20, 30, 10)

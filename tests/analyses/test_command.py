@@ -117,9 +117,10 @@ def test_a_mistake_is_one_line_and_exit_code_2(argv, words, tiny_runs, capsys):
 
 def test_a_file_that_cannot_be_written_is_refused_before_the_work(tiny_runs, tmp_path, capsys):
     root = ["--run", "no-such-run", "--root", str(tiny_runs)]
+    (tmp_path / "file").touch()
     for path, reason in (
-        (tmp_path / "no" / "a.json", "is no folder to write to"),
-        (tmp_path, "it is a folder"),
+        (tmp_path / "file" / "a.json", "a part of the path is a file"),
+        (tmp_path, "it is a directory, not a file"),
     ):
         assert main(["plateau", *root, "--json", str(path)]) == 2
         assert reason in capsys.readouterr().err
