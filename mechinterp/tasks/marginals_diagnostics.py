@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from circuits.restart import hooked
 from circuits.side_by_side import side_by_side, workers_on
 from mechinterp.tasks.base import Detail, LogitsOf, Measure, measure
 from mechinterp.tasks.marginals import Marginals
@@ -47,8 +48,8 @@ class Scores(NamedTuple):
 def score(model: LogitsOf, task: Marginals, tokens: Int[Tensor, "batch pos"]) -> Scores:
     """Which log-probabilities does the model give to these sequences?
 
-    Each different sequence is run once, `ROWS_AT_ONCE` at a time and without gradients, and on a
-    CPU so many times at once as torch has threads; a sequence is run without its EOS. Log-softmax
+    Each different sequence is run once, `ROWS_AT_ONCE` at a time and without gradients; of a
+    HookedTransformer without hooks, as many at once as torch has threads on a CPU. A sequence is run without its EOS. Log-softmax
     is taken in double precision.
     """
     unique, inverse = torch.unique(tokens, dim=0, return_inverse=True)
@@ -62,7 +63,9 @@ def score(model: LogitsOf, task: Marginals, tokens: Int[Tensor, "batch pos"]) ->
         targets = log_probs.gather(-1, answer[..., None])[..., 0]
         found[number] = (targets, log_probs[:, 0], log_probs.argmax(-1) == answer)
 
-    side_by_side(run, range(len(blocks)), workers_on(tokens.device))
+    # Hooks come and go, or keep what they see: a model with some is run one block after the other.
+    alone = not hasattr(model, "hook_dict") or hooked(model)
+    side_by_side(run, range(len(blocks)), 1 if alone else workers_on(tokens.device))
     fields = zip(*(found[number] for number in range(len(blocks))), strict=True)
     return Scores(*(torch.cat(field)[inverse] for field in fields))
 

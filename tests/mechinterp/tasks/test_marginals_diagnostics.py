@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from circuits.ablated_model import ablated
 from circuits.errors import InputError
-from mechinterp.config import MarginalsConfig
+from circuits.side_by_side import side_by_side as true
+from mechinterp.config import MarginalsConfig, ModelConfig
+from mechinterp.model import build_model
 from mechinterp.tasks import marginals_diagnostics as module
 from mechinterp.tasks.marginals import Marginals
 from mechinterp.tasks.marginals_diagnostics import (
@@ -297,6 +300,32 @@ def test_each_different_sequence_is_run_once_and_in_bounded_pieces(monkeypatch):
     monkeypatch.undo()
     again = diagnostics(random_model(), task, 12)
     assert values(again) == pytest.approx(values(measured), rel=1e-12)
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("hooks", ["none", "an ablation's", "the user's"])
+def test_blocks_run_at_once_only_where_no_hook_is_shared(hooks, monkeypatch, two_threads):
+    """Each case against one block at a time; hooks that two threads share would mix them up."""
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 4)
+    task = task_of(k=3, n_b=6)
+    model = build_model(ModelConfig(n_layers=2, n_heads=2, d_model=8, n_ctx=16), task.d_vocab)
+    asked = ablated(model, "L0H1") if hooks == "an ablation's" else model
+    if hooks == "the user's":
+        model.add_hook("blocks.0.attn.hook_z", lambda z, hook: 0.5 * z)
+    seen = []
+    monkeypatch.setattr(module, "side_by_side", lambda *given: seen.append(given) or true(*given))
+    found = values(diagnostics(asked, task, 18, "full"))
+    assert {workers for _, _, workers in seen} == {2 if hooks == "none" else 1}
+    torch.set_num_threads(1)
+    assert found == pytest.approx(values(diagnostics(asked, task, 18, "full")), abs=1e-12)
+    assert found["target_ce"] != values(diagnostics(random_model(), task, 18))["target_ce"]
 
 
 def test_repeated_measurements_agree_and_leave_the_global_generator_alone():
