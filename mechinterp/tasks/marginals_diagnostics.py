@@ -49,8 +49,8 @@ def score(model: LogitsOf, task: Marginals, tokens: Int[Tensor, "batch pos"]) ->
     """Which log-probabilities does the model give to these sequences?
 
     Each different sequence is run once, `ROWS_AT_ONCE` at a time and without gradients; of a
-    HookedTransformer without hooks, as many at once as torch has threads on a CPU. A sequence is run without its EOS. Log-softmax
-    is taken in double precision.
+    HookedTransformer without hooks, as many at once as torch has threads on a CPU. A sequence is
+    run without its EOS. Log-softmax is taken in double precision.
     """
     unique, inverse = torch.unique(tokens, dim=0, return_inverse=True)
     scored, blocks = list(task.scored), unique.split(ROWS_AT_ONCE)

@@ -318,7 +318,7 @@ def test_blocks_run_at_once_only_where_no_hook_is_shared(hooks, monkeypatch, two
     model = build_model(ModelConfig(n_layers=2, n_heads=2, d_model=8, n_ctx=16), task.d_vocab)
     asked = ablated(model, "L0H1") if hooks == "an ablation's" else model
     if hooks == "the user's":
-        model.add_hook("blocks.0.attn.hook_z", lambda z, hook: 0.5 * z)
+        model.add_hook("blocks.0.attn.hook_z", lambda tensor, hook: 0.5 * tensor)
     seen = []
     monkeypatch.setattr(module, "side_by_side", lambda *given: seen.append(given) or true(*given))
     found = values(diagnostics(asked, task, 18, "full"))
