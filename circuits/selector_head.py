@@ -180,15 +180,15 @@ def _runs(
     used = places.n_used
     check_tokens(model, clean, "clean", used)
     check_tokens(model, swapped, "corrupt", used)
-    recording = record(model, clean[:, :used], scored, ("resid_pre", "pattern", "z"))
+    recording = record(model, clean[:, :used], scored, ("resid_pre", "pattern", "v", "z"))
     measured = resolve_metric(metric, recording.logits, clean, scored, corrupt)
     base = measured(recording.logits)
-    other = record(model, swapped[:, :used], scored, ())
+    other = record(model, swapped[:, :used], scored, ("v",))
     runs = SelectorRuns(
         places,
         recording,
-        head_values(model, clean[:, :used]),
-        head_values(model, swapped[:, :used]),
+        head_values(recording, model.cfg.n_heads),
+        head_values(other, model.cfg.n_heads),
         chance_of_differing(clean[:, list(places.selector)]),
         restart_of(model, clean[:, :used], recording, scored),
         measured,

@@ -5,7 +5,6 @@ again behind that head's layer.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -75,18 +74,10 @@ class SelectorRuns:
 
 
 def head_values(
-    model: Any, tokens: Int[Tensor, "batch pos"]
+    recording: Recording, n_heads: int
 ) -> tuple[Float[Tensor, "batch pos head_index d_head"], ...]:
-    """Gives every layer's value vectors, with grouped ones repeated for each query head."""
-    kept: list[Tensor] = []
-
-    def keep(v: Tensor, hook: Any) -> None:
-        kept.append(v.repeat_interleave(model.cfg.n_heads // v.shape[2], dim=2))
-
-    hooks = [(f"blocks.{layer}.attn.hook_v", keep) for layer in range(model.cfg.n_layers)]
-    with torch.no_grad():
-        model.run_with_hooks(tokens, fwd_hooks=hooks, stop_at_layer=model.cfg.n_layers)
-    return tuple(kept)
+    """Gives every layer's recorded value vectors, grouped ones repeated for each query head."""
+    return tuple(v.repeat_interleave(n_heads // v.shape[2], dim=2) for v in recording["v"])
 
 
 def selector_signals(runs: SelectorRuns, layer: int, head: int) -> dict[str, Tensor]:

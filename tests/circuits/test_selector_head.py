@@ -8,6 +8,7 @@ import torch
 
 from circuits.errors import InputError
 from circuits.onset import onsets, selector_series
+from circuits.restart import record
 from circuits.selector_head import selector_evidence
 from circuits.selector_signals import SIGNALS, chance_of_differing, head_values
 from tests.circuits.known_circuits import SHARP, selector_lookup
@@ -245,7 +246,8 @@ def test_grouped_values_are_those_that_each_query_head_reads():
     model = tiny_model(n_heads=4, n_key_value_heads=2, d_head=4).requires_grad_(False)
     tokens = torch.randint(0, 11, (3, 7), generator=torch.Generator().manual_seed(0))
     _, cache = model.run_with_cache(tokens)
-    for layer, values in enumerate(head_values(model, tokens)):
+    recording = record(model, tokens, (0,), ("v",))
+    for layer, values in enumerate(head_values(recording, model.cfg.n_heads)):
         z = torch.einsum("bhqk,bkhd->bqhd", cache["pattern", layer], values)
         torch.testing.assert_close(z, cache["z", layer])
 
