@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from analyses.ledger.claim import UNKNOWN, Claim, Estimate, Measured, Part
-from analyses.ledger.criteria import above, every, inside, number, shown
+from analyses.ledger.criteria import above, inside, number, shown
 from analyses.ledger.curvature_claims import (
     ALL_ALONG,
     escapes,
@@ -127,7 +127,8 @@ def spinodal(store: EvidenceStore) -> Measured:
     part = Part(
         "a direction of negative curvature before the snap at a point that is nearly critical "
         f"({critical.statement}); {ALL_ALONG}",
-        every((critical.held, escape.held)),
+        # Where the point is not critical, neither a minimum nor a saddle is there to be told.
+        escape.held if critical.held else None,
         f"gradient norm {critical.seen}; {escape.seen}",
     )
     return Measured(

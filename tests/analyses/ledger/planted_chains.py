@@ -172,7 +172,8 @@ def kinetics() -> Tables:
         "runs": runs,
         "phases-log": rows_for(
             runs,
-            lambda run: {"step": LAST, "nearest_phase": "2-Gen" if entered(run) else "2-Mem"},
+            lambda run: {"step": LAST, "nearest_phase": "2-Gen" if entered(run) else "2-Mem",
+                         "two_gen_new": 0.02 if entered(run) else 0.08},
         ),
         "phases-spells": rows_for(
             runs,

@@ -82,15 +82,28 @@ def judged(name, *changes):
     return judge(BY_ID[name], PlantedStore(world))
 
 
-@pytest.mark.parametrize("name", ["saddle", "not-spinodal"])
 @pytest.mark.parametrize(
-    ("steep", "verdict"), [(8, "not reproduced"), (1, "not testable at this scale")]
+    ("name", "steep", "verdict"),
+    [
+        ("saddle", 8, "not reproduced"),
+        ("saddle", 1, "not testable at this scale"),
+        ("not-spinodal", 8, "not testable at this scale"),  # Neither state is there to be told.
+    ],
 )
 def test_negative_curvature_decides_nothing_away_from_critical_points(name, steep, verdict):
     runs = [f"0-s{seed}" for seed in range(steep)]
     one = judged(name, put(HEADS, "curvature-points", "grad_norm", 0.4, run=runs))
     assert one.verdict == verdict
     assert "8 of 8" in one.measured.parts[-1].seen
+
+
+def test_a_k1_that_lies_beyond_what_was_run_cannot_be_seen_to_stay():
+    """Where every run of every arm enters 2-Gen, no control has been passed."""
+    everywhere = [put("markov-kinetics", "phases-spells", "phase", "2-Gen")]
+    everywhere.append(put("markov-kinetics", "phases-log", "nearest_phase", "2-Gen"))
+    one = judged("kinetic-shift", *everywhere)
+    assert [part.held for part in one.measured.parts] == [None, None, None]
+    assert one.verdict == "not testable at this scale"
 
 
 @pytest.mark.parametrize(
