@@ -95,14 +95,18 @@ def knockout_effects(
     rows, columns = _links(model, queries, keys, clean.shape[1])
     inside = (rows < used) & (columns < used)
     with undisturbed(model):
-        recording = record(model, clean[:, :used], read, ("resid_pre", "scores", "v", "z"))
+        recording = record(model, clean[:, :used], read, ("resid_pre", "z"))
         restart = restart_of(model, clean[:, :used], recording, read)
         measured = resolve_metric(metric, recording.logits, clean, read)
         base = measured(recording.logits)
         without = _through_hooks if hooked(model) else _from_scores
         links = rows[inside], columns[inside]
-        found = [measured(without(restart, recording, at, links)) - base for at in chosen]
-    per_example = torch.stack(found)
+        found: dict[Head, Tensor] = {}
+        for layer in dict.fromkeys(layer for layer, _ in chosen):  # One layer's scores at a time.
+            own = [at for at in chosen if at[0] == layer]
+            for at, logits in zip(own, without(restart, recording, own, links), strict=True):
+                found[at] = measured(logits) - base
+    per_example = torch.stack([found[at] for at in chosen])
     facts = provenance(
         model, clean, intervention="attention knockout", scored=list(read),
         queries=sorted(set(rows.tolist())), keys=sorted(set(columns.tolist())),
@@ -112,25 +116,44 @@ def knockout_effects(
 
 
 def _from_scores(
-    restart: Restart, clean: Recording, at: Head, links: tuple[Tensor, Tensor]
-) -> Float[Tensor, "batch scored d_vocab"]:
-    """Logits without some links of a head: its recorded scores, cut, and all that follows them."""
-    layer, head = at
-    scores = _without(clean["scores"][layer][:, head], links)
-    values = clean["v"][layer]
-    v = values[:, :, head // (restart.model.cfg.n_heads // values.shape[2])]
-    z = clean["z"][layer].clone()
-    z[:, :, head] = scores.softmax(-1).to(v.dtype) @ v
-    resid_pre = clean["resid_pre"][layer]
-    return restart.from_attn_out(layer, resid_pre, restart.attn_out(layer, z))
+    restart: Restart, clean: Recording, heads: list[Head], links: tuple[Tensor, Tensor]
+) -> Iterator[Float[Tensor, "batch scored d_vocab"]]:
+    """Logits without some links of each of a layer's heads: its scores, cut, and what follows."""
+    layer = heads[0][0]
+    scores, values = _scores_and_values(restart, layer, clean["resid_pre"][layer])
+    group = restart.model.cfg.n_heads // values.shape[2]
+    for _, head in heads:
+        v = values[:, :, head // group]
+        z = clean["z"][layer].clone()
+        z[:, :, head] = _without(scores[:, head], links).softmax(-1).to(v.dtype) @ v
+        attn_out = restart.attn_out(layer, z)
+        yield restart.from_attn_out(layer, clean["resid_pre"][layer], attn_out)
+
+
+def _scores_and_values(
+    restart: Restart, layer: int, resid_pre: Float[Tensor, "batch pos d_model"]
+) -> tuple[Float[Tensor, "batch head_index pos pos"], Float[Tensor, "batch pos kv_head d_head"]]:
+    """What a layer's heads attend by, before the softmax, and what they attend to."""
+    kept: dict[str, Tensor] = {}
+
+    def keep(activation: Tensor, hook: Any) -> None:
+        kept[hook.name.rpartition(".")[2]] = activation
+
+    names = ("hook_attn_scores", "hook_v")
+    hooks = [(f"blocks.{layer}.attn.{name}", keep) for name in names]
+    with restart.model.hooks(fwd_hooks=hooks):
+        restart.model.blocks[layer](resid_pre, shortformer_pos_embed=restart.places(resid_pre))
+    return kept["hook_attn_scores"], kept["hook_v"]
 
 
 def _through_hooks(
-    restart: Restart, clean: Recording, at: Head, links: tuple[Tensor, Tensor]
-) -> Float[Tensor, "batch scored d_vocab"]:
+    restart: Restart, clean: Recording, heads: list[Head], links: tuple[Tensor, Tensor]
+) -> Iterator[Float[Tensor, "batch scored d_vocab"]]:
     """The same by a hook among the caller's own, which may change what comes of the scores."""
-    with restart.model.hooks(fwd_hooks=[_cut(at, *links)]):
-        return restart.from_resid_pre(at[0], clean["resid_pre"][at[0]])
+    for at in heads:
+        with restart.model.hooks(fwd_hooks=[_cut(at, *links)]):
+            logits = restart.from_resid_pre(at[0], clean["resid_pre"][at[0]])
+        yield logits
 
 
 def _without(scores: Float[Tensor, "batch pos pos"], links: tuple[Tensor, Tensor]) -> Tensor:

@@ -26,7 +26,6 @@ STREAMS = {
     "mlp_out": "hook_mlp_out",
     "resid_post": "hook_resid_post",
     "z": "attn.hook_z",
-    "scores": "attn.hook_attn_scores",
     "pattern": "attn.hook_pattern",
     "v": "attn.hook_v",
 }
@@ -122,7 +121,7 @@ class Restart:
         residual = resid_pre
         for index in range(layer, last):
             residual = self.model.blocks[index](
-                residual, shortformer_pos_embed=self._places(residual)
+                residual, shortformer_pos_embed=self.places(residual)
             )
         if layer <= last:
             return self._last_block(residual)
@@ -172,7 +171,7 @@ class Restart:
     def _last_block(self, residual: Tensor) -> Tensor:
         """Attention at all positions, then the MLP and the rest at the scored ones alone."""
         layer = self.model.cfg.n_layers - 1
-        block, places = self.model.blocks[layer], self._places(residual)
+        block, places = self.model.blocks[layer], self.places(residual)
         if self.model.cfg.use_attn_in or self.model.cfg.use_split_qkv_input:
             residual = block(residual, shortformer_pos_embed=places)
             return read_out(self.model, residual[:, list(self.scored)])
@@ -200,7 +199,8 @@ class Restart:
         last = layer == self.model.cfg.n_layers - 1
         return stream[:, list(self.scored)] if last else stream
 
-    def _places(self, residual: Tensor) -> Tensor | None:
+    def places(self, residual: Tensor) -> Tensor | None:
+        """The position embeddings that a block of a shortformer model reads beside its input."""
         if self.shortformer_pos_embed is None:
             return None
         return self.shortformer_pos_embed[:1].expand(residual.shape[0], -1, -1)
