@@ -57,7 +57,10 @@ def trace_and_report(request: Trace) -> None:
     if request.json:
         replace_file(request.json, json.dumps(as_json(traced), indent=1).encode())
     if not request.quiet:
-        report(traced, Console(width=None if sys.stdout.isatty() else WIDTH), request.top)
+        console = Console(width=None if sys.stdout.isatty() else WIDTH)
+        with console.capture() as printed:
+            report(traced, console, request.top)
+        print(*(line.rstrip() for line in printed.get().splitlines()), sep="\n")
         for file in (page, request.json):
             if file is not None:
                 print(f"wrote {file}")
