@@ -40,3 +40,13 @@ def test_without_json_the_end_is_a_line_or_nothing(options, lines, tmp_path, cap
     assert out.count("\n") == lines
     assert bool(err) == bool(lines)
     assert out == "" or out.startswith("run tiny: 12 steps, ")
+
+
+@pytest.mark.parametrize("k", ["0", "-2"])
+def test_no_selectors_are_refused_in_one_line(k, tmp_path, capsys):
+    assert _train(tmp_path, "--k", k) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert f"k={k} is out of range" in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
