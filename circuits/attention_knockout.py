@@ -104,8 +104,12 @@ def knockout_effects(
         found: dict[Head, Tensor] = {}
         for layer in dict.fromkeys(layer for layer, _ in chosen):  # One layer's scores at a time.
             own = [at for at in chosen if at[0] == layer]
+            # Relative to the same arithmetic, so that what nobody reads costs nothing to the bit.
+            uncut = base
+            if not hooked(model):
+                uncut = measured(_onwards(restart, recording, layer, recording["z"][layer]))
             for at, logits in zip(own, without(restart, recording, own, links), strict=True):
-                found[at] = measured(logits) - base
+                found[at] = measured(logits) - uncut
     per_example = torch.stack([found[at] for at in chosen])
     facts = provenance(
         model, clean, intervention="attention knockout", scored=list(read),
@@ -122,12 +126,20 @@ def _from_scores(
     layer = heads[0][0]
     scores, values = _scores_and_values(restart, layer, clean["resid_pre"][layer])
     group = restart.model.cfg.n_heads // values.shape[2]
+    queries = links[0].unique()
     for _, head in heads:
         v = values[:, :, head // group]
+        pattern = _without(scores[:, head], links)[:, queries].softmax(-1).to(v.dtype)
         z = clean["z"][layer].clone()
-        z[:, :, head] = _without(scores[:, head], links).softmax(-1).to(v.dtype) @ v
-        attn_out = restart.attn_out(layer, z)
-        yield restart.from_attn_out(layer, clean["resid_pre"][layer], attn_out)
+        z[:, queries, head] = pattern @ v
+        yield _onwards(restart, clean, layer, z)
+
+
+def _onwards(
+    restart: Restart, clean: Recording, layer: int, z: Tensor
+) -> Float[Tensor, "batch scored d_vocab"]:
+    """Logits when a layer's heads carry `z`."""
+    return restart.from_attn_out(layer, clean["resid_pre"][layer], restart.attn_out(layer, z))
 
 
 def _scores_and_values(

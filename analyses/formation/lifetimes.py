@@ -56,10 +56,11 @@ def births(series: BoundedSeries, early: int = 1, margin: float = 0.0) -> pd.Dat
     out = outside(series, low, high)
     out[:, :early] = False
     beyond = (series.value > high[:, None]) | (series.value < low[:, None])
+    alive = _alive(out, beyond)
     rows = [
-        (name, series.kind, *_life(_alive(out[i], beyond[i]), series.steps), low[i], high[i],
+        (name, series.kind, *_life(alive[i], series.steps), low[i], high[i],
          *_peak(series.value[i], (low[i] + high[i]) / 2, series.steps),
-         *_before(out[i], beyond[i], series.steps), series.value[i, -1])
+         *_before(alive[i], out[i], series.steps), series.value[i, -1])
         for i, name in enumerate(series.names)
     ]  # fmt: skip
     table = pd.DataFrame(rows, columns=list(COLUMNS))
@@ -75,11 +76,13 @@ def outside(
     return (series.low > high[:, None]) | (series.high < low[:, None])
 
 
-def _alive(out: np.ndarray, beyond: np.ndarray) -> np.ndarray:
+def _alive(
+    out: Bool[np.ndarray, "name step"], beyond: Bool[np.ndarray, "name step"]
+) -> Bool[np.ndarray, "name step"]:
     """Where a component lives: from where it is out for as long as its value stays beyond."""
     alive = out.copy()
-    for i in range(1, len(alive)):
-        alive[i] |= alive[i - 1] and beyond[i]
+    for step in range(1, alive.shape[1]):
+        alive[:, step] |= alive[:, step - 1] & beyond[:, step]
     return alive
 
 
@@ -102,9 +105,9 @@ def _life(alive: np.ndarray, steps: tuple[int, ...]) -> tuple[int | None, int | 
 
 
 def _before(
-    out: np.ndarray, beyond: np.ndarray, steps: tuple[int, ...]
+    alive: np.ndarray, out: np.ndarray, steps: tuple[int, ...]
 ) -> tuple[int | None, int | None]:
-    span = _span(_alive(out, beyond))
+    span = _span(alive)
     return (None, None) if span is None else (steps[span[0] - 1], steps[int(out.argmax())])
 
 
